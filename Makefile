@@ -1,0 +1,64 @@
+# A newcomer needs two commands: make demo, make test. Both set everything up first (a local .venv, Python 3.10).
+
+VENV   := .venv
+PYTHON_IN_VENV := $(VENV)/bin/python
+STAMP  := $(VENV)/.asp-neuro-installed
+# pytest workers; each keeps to one thread, so that 2 cores are used and not fought over
+JOBS   ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(PYTHON_IN_VENV) -m pytest -n $(JOBS)
+
+# Where data sets are looked for before ./data; a folder that does not exist is passed over.
+ASP_NEURO_DATA ?= $(CURDIR)/../shared/data
+export ASP_NEURO_DATA
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test quick lint format soak bench clean distclean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv and install everything (quick when nothing changed)
+	@echo "ready: $(VENV) (try: $(VENV)/bin/asp-neuro --help)"
+
+# The stamp holds the folder it was made in: a copied or moved tree has a .venv that points elsewhere, and is set up again.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+$(STAMP): pyproject.toml constraints.txt .ci/setup
+	@bash .ci/setup $(VENV)
+	@printf '%s\n' "$(CURDIR)" > $(STAMP)
+
+demo: $(STAMP) ## run the main job on the built-in shapes
+	@$(PYTHON_IN_VENV) -m asp_neuro demo
+
+test: lint ## lint, then every test (at most 20 minutes on 2 cores)
+	$(PYTEST) -m "not soak"
+
+quick: $(STAMP) ## the fast tests only (at most 3 minutes)
+	$(PYTEST) -m "not slow and not soak"
+
+lint: $(STAMP) ## ruff, format check, mypy on the pure modules, import contracts
+	$(PYTHON_IN_VENV) -m ruff check .
+	$(PYTHON_IN_VENV) -m ruff format --check .
+	$(PYTHON_IN_VENV) -m mypy
+	$(VENV)/bin/lint-imports
+
+format: $(STAMP) ## let ruff mend and format what it can
+	$(PYTHON_IN_VENV) -m ruff check --fix .
+	$(PYTHON_IN_VENV) -m ruff format .
+
+# pytest says 5 when it found nothing to run
+soak: $(STAMP) ## the long campaigns (marked soak)
+	@$(PYTEST) -m soak; code=$$?; if [ $$code -eq 5 ]; then echo "no test is marked soak yet"; else exit $$code; fi
+
+bench: $(STAMP) ## run every script in benchmarks/, in turn
+	@set -e; for script in benchmarks/*.py; do \
+	  if [ ! -e "$$script" ]; then echo "benchmarks/ holds no script yet"; break; fi; \
+	  echo "== $$script"; $(PYTHON_IN_VENV) "$$script"; done
+
+clean: ## remove caches and build products (.venv stays; make distclean removes it too)
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-out
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## clean, and remove .venv
+	rm -rf $(VENV)

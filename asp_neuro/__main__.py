@@ -1,0 +1,8 @@
+"""`python -m asp_neuro`: the same as the console script `asp-neuro`."""
+
+import sys
+
+from asp_neuro.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Hardware descriptions and energy prices, as data: one TOML file each, with its source."""

@@ -1,0 +1,1 @@
+"""Training recipes, as data: one TOML file each."""
