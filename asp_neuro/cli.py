@@ -115,7 +115,7 @@ class _Parser(argparse.ArgumentParser):
 def build_parser(verbs: Sequence[Verb] = VERBS) -> _Parser:
     parser = _Parser(
         prog=PROGRAM,
-        description="Active Spiking Perception: one cloud in, one answer out, looking at as little as the evidence needs.",
+        description="Active Spiking Perception: one cloud in, one answer out, looking at no more than it takes.",
         epilog="Exit codes: 0 done; 1 a check said no; 2 usage, bad input or a missing piece; 3-5 Loihi 2;\n"
         "6 a Lava session failed; 130 / 143 interrupted.  Each verb: asp-neuro VERB --help",
     )

@@ -1,4 +1,4 @@
-"""What a machine has and lacks for asp-neuro. Looks at metadata and folders only; imports none of the heavy libraries."""
+"""What a machine has and lacks for asp-neuro. Looks at metadata and folders only, imports no heavy library."""
 
 from __future__ import annotations
 
@@ -85,13 +85,10 @@ def data() -> Iterator[Item]:
 
 def _data_set(name: str) -> Item:
     places = data_places()
-    # ModelNet10 is a part of ModelNet40: the files of the latter serve both
+    stems = (name, "modelnet40")  # ModelNet10 is a part of ModelNet40: the files of the latter serve both
     for place in places:
-        found = sorted(
-            path for stem in (name, "modelnet40") for path in place.glob("*") if path.name.lower().startswith(stem)
-        )
-        if found:
-            return Item(f"data: {name}", "ok", str(found[0].parent), needed=False)
+        if any(path.name.lower().startswith(stems) for path in place.glob("*")):
+            return Item(f"data: {name}", "ok", str(place), needed=False)
     looked = ", ".join(map(str, places))
     hint = f"not in {looked}; set ASP_NEURO_DATA to its folder (the built-in shapes need none)"
     return Item(f"data: {name}", "missing", hint, needed=False)

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,13 +31,9 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str]) -> str:
             raise ValueError(f"table: a row of {len(row)} cells under {len(headers)} headers: {row}")
     widths = [max(len(line[i]) for line in [list(headers), *body]) for i in range(len(headers))]
     right = [bool(body) and all(_is_number(row[i]) for row in body) for i in range(len(headers))]
+    marks = [">" if is_right else "<" for is_right in right]
     lines = [list(headers), ["-" * width for width in widths], *body]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(line, widths, right, strict=True)
-        ).rstrip()
-        for line in lines
-    )
+    return "\n".join("  ".join(f"{c:{m}{w}}" for c, m, w in zip(line, marks, widths)).rstrip() for line in lines)
 
 
 def _cell(value: object) -> str:
@@ -56,7 +52,7 @@ def _is_number(cell: str) -> bool:
 
 def progress(iterable: Iterable[T], total: int | None = None, label: str = "") -> Iterator[T]:
     """The items, with a bar on stderr when it is a terminal, and with a line every few seconds when it is not."""
-    if total is None and hasattr(iterable, "__len__"):
+    if total is None and isinstance(iterable, Sized):
         total = len(iterable)
     if sys.stderr.isatty():
         from tqdm import tqdm
@@ -78,10 +74,10 @@ def to_json(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, enum.Enum)):
-        return value
-    if isinstance(value, enum.Enum):
+    if isinstance(value, enum.Enum):  # first: an IntEnum is an int too
         return _plain(value.value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,0 +1,70 @@
+"""What every test can use: the command line in this process (`cli`) and in a fresh one (`shell`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Other work on the machine must not fail a property: no deadline. Every run tries the same examples.
+settings.register_profile("asp", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("asp")
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """stdout, which must be one JSON object and nothing else."""
+        assert self.out.endswith("\n"), self
+        assert self.out.count("\n") == 1, self
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(capsys):
+    """`cli("doctor", "--json")`: the command line within this process; `verbs=` replaces its table."""
+
+    def call(*words: str, **keywords: Any) -> Said:
+        from asp_neuro.cli import main
+
+        capsys.readouterr()
+        try:
+            code = main(list(words), **keywords)
+        except SystemExit as end:  # argparse's --help and --version
+            code = end.code
+        return Said(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """`shell("doctor")`: the command line in a fresh interpreter and an empty folder."""
+
+    def call(*words: str, env: dict[str, str] | None = None, timeout: float = 120.0) -> Said:
+        done = subprocess.run(
+            [sys.executable, "-m", "asp_neuro", *words],
+            cwd=tmp_path,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    return call

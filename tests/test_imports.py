@@ -1,0 +1,120 @@
+"""What is imported when, and that the lists in pyproject.toml keep up with the tree."""
+
+from __future__ import annotations
+
+import importlib.resources
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomli
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomli.loads((ROOT / "pyproject.toml").read_text())
+HEAVY = ("torch", "lava", "numpy", "scipy", "h5py", "matplotlib", "trimesh")
+
+# Pure mathematics and plain data: those that exist must be type-checked and fenced off from torch and Lava.
+PURE = ("cloud", "membrane", "head_spec", "certificate", "guard", "exit", "errors", "recipe", "data", "report")
+
+# Run the command line, then look at the clock of this process and at what was loaded.
+PROBE = """
+import sys, time
+from asp_neuro.cli import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code or 0
+seconds = time.process_time()
+heavy = sorted({name.split(".")[0] for name in sys.modules} & set(HEAVY))
+print(code, seconds, *heavy, file=sys.stderr)
+"""
+
+
+def probe(*words: str, before: str = "") -> tuple[int, float, list[str]]:
+    """Exit code, CPU seconds since the start, and heavy libraries loaded, of one call in a fresh interpreter."""
+    program = f"HEAVY = {HEAVY!r}\n{before}\n{PROBE}"
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, cwd=ROOT)
+    code, seconds, *heavy = done.stderr.splitlines()[-1].split()
+    return int(code), float(seconds), heavy
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["demo", "--help"], ["doctor"], ["dcotor"]])
+def test_a_light_command_imports_nothing_heavy(words):
+    _, _, heavy = probe(*words)
+    assert heavy == []
+
+
+def test_the_probe_sees_a_heavy_import():
+    assert probe("--help", before="import numpy")[2] == ["numpy"]
+
+
+def test_help_takes_less_than_a_third_of_a_second_of_cpu():
+    code, seconds, _ = min(probe("--help") for _ in range(3))
+    assert code == 0
+    assert seconds < 0.3
+
+
+def test_the_package_itself_is_light():
+    program = "import sys, asp_neuro; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not set(HEAVY) & {name.split(".")[0] for name in loaded}
+
+
+def pure_modules_in_tree() -> list[str]:
+    places = {name: (ROOT / "asp_neuro" / f"{name}.py", ROOT / "asp_neuro" / name / "__init__.py") for name in PURE}
+    return [name for name, (module, package) in places.items() if module.exists() or package.exists()]
+
+
+@pytest.mark.parametrize("name", pure_modules_in_tree())
+def test_every_pure_module_is_type_checked(name):
+    listed = {Path(file).with_suffix("").as_posix() for file in PROJECT["tool"]["mypy"]["files"]}
+    assert f"asp_neuro/{name}" in listed
+
+
+@pytest.mark.parametrize("name", pure_modules_in_tree())
+def test_every_pure_module_is_fenced_off_from_torch_and_lava(name):
+    (contract,) = [
+        c for c in PROJECT["tool"]["importlinter"]["contracts"] if c.get("forbidden_modules") == ["torch", "lava"]
+    ]
+    assert f"asp_neuro.{name}" in contract["source_modules"]
+
+
+def test_every_package_in_the_tree_is_shipped():
+    in_tree = {
+        p.parent.relative_to(ROOT).as_posix().replace("/", ".") for p in (ROOT / "asp_neuro").rglob("__init__.py")
+    }
+    assert in_tree | {"asp_neuro.hw_configs", "asp_neuro.recipes"} == set(PROJECT["tool"]["setuptools"]["packages"])
+
+
+@pytest.mark.parametrize(
+    ("package", "folder"), [("asp_neuro.recipes", "train/recipes"), ("asp_neuro.hw_configs", "hw_configs")]
+)
+def test_data_folders_are_found_through_the_installed_package(package, folder):
+    shipped = {entry.name for entry in importlib.resources.files(package).iterdir() if entry.name.endswith(".toml")}
+    assert shipped == {path.name for path in (ROOT / folder).glob("*.toml")}
+
+
+@pytest.mark.parametrize("folder", ["train/recipes", "hw_configs"])
+def test_data_folders_hold_no_code(folder):
+    import ast
+
+    (only,) = (ROOT / folder).rglob("*.py")
+    (statement,) = ast.parse(only.read_text()).body
+    assert isinstance(statement, ast.Expr), f"{only} holds more than a docstring"
+
+
+def test_constraints_are_names_and_exact_versions_only():
+    import re
+
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert len(lines) > 50
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9.-]+==[0-9a-z.]+", line)] == []
+
+
+def test_constraints_pin_everything_we_ask_for():
+    import re
+
+    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    asked = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"]
+    assert {re.split(r"[<>=!~]", line)[0].lower() for line in asked} <= pinned
