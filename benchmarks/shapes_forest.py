@@ -19,7 +19,7 @@ BINS = 16
 
 
 def features(points: np.ndarray) -> np.ndarray:
-    """[n, P, 3] -> [n, F]: extents, eigenvalues, third moments, histograms of radius, height and distance to the axis."""
+    """[n, P, 3] -> [n, F]: extents, eigenvalues, third moments, histograms of radius, height, distance to the axis."""
     p = points.astype(np.float64)
     p -= p.mean(axis=1, keepdims=True)
     radius = np.linalg.norm(p, axis=2)

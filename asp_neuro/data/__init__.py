@@ -1,12 +1,7 @@
 """Labelled point clouds, y up: built-in shapes, ModelNet, folders of clouds, single files. See docs/data.md."""
 
 from asp_neuro.data.clouds import SPLITS, CloudSet
+from asp_neuro.data.files import read_cloud
+from asp_neuro.data.places import NAMES, Place, load, locate
 
-__all__ = ["SPLITS", "CloudSet", "load"]
-
-
-def load(data, split, *, n_points=1024, up=None, seed=0, classes=None):
-    from asp_neuro.data.shapes import shapes
-
-    found = shapes(split, n_points, seed)
-    return found if classes is None else found.relabelled(classes)
+__all__ = ["NAMES", "SPLITS", "CloudSet", "Place", "load", "locate", "read_cloud"]

@@ -12,13 +12,13 @@ Every body is an upright profile (r, y) carried around the up axis, on a round o
     obelisk    square  point   flat          pencil: the edges of the side
     cup        round   hollow  flat          cylinder: the inside of the rim
 
-Height, width, taper and bulge have one law for all classes, so that sizes and moments say little and the parts say a lot: the top
-first, then the bottom or the side, depending on what the top showed. Then come what a sensor does: uneven scale, tilt, a cut-off
-side, stray points, a clump of clutter, noise. Labels are drawn independently and are always true; a hidden end is
-what makes a few clouds undecidable.
+Height, width, taper and bulge have one law for all classes, so that sizes and moments say little and the parts say a
+lot: the top first, then the bottom or the side, depending on what the top showed. Then comes what a sensor does: uneven
+scale, tilt, a cut-off side, stray points, a clump of clutter, noise. Labels are drawn independently and are always true;
+a hidden end is what makes a few clouds undecidable.
 
-Frozen: the clouds are bit-for-bit a function of (seed, split, n_points). Coordinates lie on a grid of 2^-12, so that the last bit of
-a machine's sine cannot change them.
+Frozen: the clouds are bit for bit a function of (seed, split, n_points). Coordinates lie on a grid of 2^-12, so that the
+last bit of a machine's sine cannot change them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BODIES = {
 CLASSES = tuple(BODIES)
 
 # depth of an end in units of the radius: (least, most); flat ends are a little uneven, hollow ones go down
-DEPTH = {"flat": (-0.08, 0.08), "dome": (0.4, 1.0), "point": (0.5, 1.1), "hollow": (-1.0, -0.4)}
+DEPTH = {"flat": (-0.08, 0.08), "dome": (0.5, 1.0), "point": (0.7, 1.2), "hollow": (-1.0, -0.4)}
 ROUNDED = {"flat": 0.0, "dome": 1.0, "point": 0.0, "hollow": 1.0}
 
 
@@ -71,8 +71,10 @@ def shapes(split: str, n_points: int = 1024, seed: int = 0) -> CloudSet:
         raise UsageError(f"n_points is {n_points}, it must be at least 1")
     stream = np.random.SeedSequence(entropy=(20_24, seed), spawn_key=(SPLITS.index(split),))
     n = SIZES[split]
-    blocks = [_block(np.random.default_rng(child), min(BLOCK, n - k * BLOCK), n_points)
-              for k, child in enumerate(stream.spawn(-(-n // BLOCK)))]
+    blocks = [
+        _block(np.random.default_rng(child), min(BLOCK, n - k * BLOCK), n_points)
+        for k, child in enumerate(stream.spawn(-(-n // BLOCK)))
+    ]
     points, labels = (np.concatenate(part) for part in zip(*blocks))
     names = tuple(f"{split}-{i:04d}" for i in range(n))
     return CloudSet(points, labels, names, CLASSES, f"built-in shapes, {split} split, seed {seed}")
@@ -106,8 +108,8 @@ def _profiles(rng: np.random.Generator, labels: np.ndarray) -> tuple[np.ndarray,
     """(r, y) of the knots from the middle of the bottom over the side to the middle of the top, [n, knots] each."""
     n = len(labels)
     height = rng.uniform(2.6, 4.2, (n, 1))  # in units of the middle radius, ends included
-    taper = rng.uniform(-0.1, 0.3, (n, 1))
-    bulge = rng.uniform(-0.1, 0.2, (n, 1))
+    taper = rng.uniform(-0.05, 0.15, (n, 1))
+    bulge = rng.uniform(-0.05, 0.1, (n, 1))
     s = np.linspace(-1.0, 1.0, SIDE + 1)[None]
     side = 1 - taper * s + bulge * (1 - s * s)  # [n, SIDE + 1]
     top_r, top_y = (part * side[:, -1:] for part in _cap(rng, labels, "top"))
@@ -137,9 +139,9 @@ def _surface(rng: np.random.Generator, r: np.ndarray, y: np.ndarray, square: np.
 def _plan(rng: np.random.Generator, square: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Unit cross-sections of equal area; no circle is perfect and no corner is sharp."""
     turn = rng.random(shape) * 4.0
-    corner = np.where(square == 1, rng.uniform(0.8, 1.0, shape[0]), rng.uniform(0.0, 0.15, shape[0]))[:, None]
+    corner = np.where(square == 1, rng.uniform(0.95, 1.0, shape[0]), rng.uniform(0.0, 0.05, shape[0]))[:, None]
     side, along = np.floor(turn), 2 * (turn % 1.0) - 1
-    half = np.sqrt(np.pi) / 2
+    half = 1.05
     wall_x = np.choose(side.astype(int), [np.ones(shape), -along, -np.ones(shape), along]) * half
     wall_z = np.choose(side.astype(int), [along, np.ones(shape), -along, -np.ones(shape)]) * half
     angle = (side + along / 2) * np.pi / 2
@@ -151,10 +153,10 @@ def _plan(rng: np.random.Generator, square: np.ndarray, shape: tuple[int, int]) 
 def _pose(rng: np.random.Generator, cloud: np.ndarray) -> np.ndarray:
     """Uneven width, any turn about the up axis, a modest tilt."""
     n = len(cloud)
-    squeeze = np.exp(rng.uniform(-0.2, 0.2, (n, 1)))
+    squeeze = np.exp(rng.uniform(-0.1, 0.1, (n, 1)))
     x, y, z = cloud[..., 0] * squeeze, cloud[..., 1], cloud[..., 2] / squeeze
     x, z = _turn(x, z, rng.uniform(0, 2 * np.pi, (n, 1)))
-    y, z = _turn(y, z, rng.normal(0, np.radians(8), (n, 1)))
+    y, z = _turn(y, z, rng.normal(0, np.radians(5), (n, 1)))
     x, z = _turn(x, z, rng.uniform(0, 2 * np.pi, (n, 1)))
     return np.stack([x, y, z], axis=2)
 
@@ -169,7 +171,7 @@ def _hide_a_side(rng: np.random.Generator, cloud: np.ndarray, n_points: int) -> 
     n, drawn, _ = cloud.shape
     d = rng.normal(size=(n, 1, 3))
     depth = (cloud * d).sum(axis=2) / np.sqrt((d * d).sum(axis=2))
-    share = rng.uniform(0.0, 0.3, n)
+    share = rng.uniform(0.0, 0.25, n)
     rank = np.argsort(np.argsort(-depth, axis=1, kind="stable"), axis=1, kind="stable")
     hidden = rank < np.floor(share[:, None] * drawn)
     keep = np.argsort(hidden, axis=1, kind="stable")[:, :n_points]
@@ -179,11 +181,11 @@ def _hide_a_side(rng: np.random.Generator, cloud: np.ndarray, n_points: int) -> 
 def _sensor(rng: np.random.Generator, cloud: np.ndarray) -> np.ndarray:
     """Noise, stray points, one clump of clutter; then any size and any place."""
     n, n_points, _ = cloud.shape
-    noise = rng.uniform(0.02, 0.08, (n, 1, 1)) * rng.normal(size=cloud.shape)
+    noise = rng.uniform(0.01, 0.03, (n, 1, 1)) * rng.normal(size=cloud.shape)
     low, high = cloud.min(axis=1, keepdims=True), cloud.max(axis=1, keepdims=True)
     stray = low + (high - low) * rng.uniform(-0.1, 1.1, cloud.shape)
     clump = cloud[:, :1] + rng.uniform(0.1, 0.3, (n, 1, 1)) * rng.normal(size=cloud.shape)
     kind = rng.random((n, n_points, 1))
-    n_stray, n_clump = rng.uniform(0.0, 0.05, (n, 1, 1)), rng.uniform(0.0, 0.08, (n, 1, 1))
+    n_stray, n_clump = rng.uniform(0.0, 0.03, (n, 1, 1)), rng.uniform(0.0, 0.05, (n, 1, 1))
     cloud = np.where(kind < n_stray, stray, np.where(kind > 1 - n_clump, clump, cloud + noise))
     return cloud * rng.uniform(0.5, 1.5, (n, 1, 1)) + rng.uniform(-0.5, 0.5, (n, 1, 3))

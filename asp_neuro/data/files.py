@@ -1,0 +1,346 @@
+"""One file, one cloud. Each format has one reader; what is wrong becomes an InputError with the file and the reason.
+
+Meshes (off, obj, ply with faces) go through trimesh and are sampled evenly over their area; pcd goes through pypcd4;
+text, npy and npz through numpy, without pickle. Sizes are read from the headers before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asp_neuro.data.axes import check_up, resample, seed_of, to_y_up
+from asp_neuro.errors import InputError, UsageError
+
+MAX_POINTS = 5_000_000  # of one cloud, or vertices and faces of one mesh
+MAX_BYTES = 1_000_000_000  # of one file
+NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+OFF_HEADER = re.compile(
+    r"(?:\s*#.*\n)*\s*C?OFF\s*(?:#.*\n\s*)*(\d+)\s+(\d+)"
+)  # ModelNet: 'OFF123 456 0', no line break
+COLUMNS = (3, 6)  # x y z, or with a normal or a colour, which is not used
+
+
+@dataclass(frozen=True)
+class Mesh:
+    vertices: np.ndarray  # [V, 3] float64
+    faces: np.ndarray  # [F, 3] int64
+
+
+def read_cloud(path: str | Path, *, n_points: int = 1024, up: str = "y", seed: int = 0) -> np.ndarray:
+    """The cloud in one file, y up, [n_points, 3] float32."""
+    path = Path(path)
+    check_up(up)
+    if n_points < 1:
+        raise UsageError(f"n_points is {n_points}, it must be at least 1")
+    content = _read(path)
+    if isinstance(content, Mesh):
+        points = _sample(path, Mesh(to_y_up(content.vertices, up), content.faces), n_points, seed)
+    else:
+        points = resample(to_y_up(content, up), n_points, seed)
+    if not np.isfinite(points := points.astype(np.float32)).all():
+        raise InputError(f"{path}: a coordinate is too large for a 32-bit float")
+    return points
+
+
+def _read(path: Path) -> np.ndarray | Mesh:
+    """What the file holds, checked: points [P, 3] float64, or a mesh."""
+    reader = READERS.get(path.suffix.lower())
+    check_file(path)
+    if reader is None:
+        raise InputError(f"{path}: unknown kind of file '{path.suffix}'; known: {' '.join(READERS)}")
+    try:
+        content = reader(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {reason(error)}") from error
+    except MemoryError as error:
+        raise InputError(f"{path}: too large for the memory of this machine") from error
+    points = content.vertices if isinstance(content, Mesh) else content
+    _check_points(path, points)
+    return content
+
+
+def check_file(path: Path, most: int = MAX_BYTES) -> None:
+    """Exists, is a file, is not empty, is not absurdly large."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder, expected a file")
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+        size = path.stat().st_size
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {reason(error)}") from error
+    if size == 0:
+        raise InputError(f"{path}: the file is empty")
+    if size > most:
+        raise InputError(f"{path}: {size} bytes, the limit is {most}")
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error of another library, kept short."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:120]
+
+
+def check_count(path: Path, n: int, what: str = "points") -> None:
+    if n > MAX_POINTS:
+        raise InputError(f"{path}: {n} {what}, the limit is {MAX_POINTS}")
+
+
+def _check_points(path: Path, points: np.ndarray) -> None:
+    check_count(path, len(points))
+    if len(points) == 0:
+        raise InputError(f"{path}: no points")
+    bad = ~np.isfinite(points).all(axis=1)
+    if bad.any():
+        raise InputError(f"{path}: point {int(bad.argmax())} is not finite (NaN or inf)")
+    if (points == points[0]).all():
+        raise InputError(f"{path}: only one distinct point")
+
+
+def _text(path: Path) -> np.ndarray:
+    return read_table(path)[:, :3]
+
+
+def read_table(path: Path) -> np.ndarray:
+    """A text file of 3 or 6 columns, split by commas or blanks; lines that begin with # are comments."""
+    raw = path.read_bytes()
+    check_count(path, raw.count(b"\n"), "lines")
+    text = _decode(path, raw)
+    delimiter = "," if "," in text else None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # 'input contained no data': we say it ourselves
+            table = np.loadtxt(io.StringIO(text), np.float64, delimiter=delimiter, ndmin=2)
+    except ValueError as error:
+        raise InputError(f"{path}: not a table of numbers: {reason(error)}") from error
+    if table.size == 0:
+        raise InputError(f"{path}: no points")
+    _check_columns(path, table.shape[1])
+    return table
+
+
+def _decode(path: Path, raw: bytes) -> str:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: binary content, expected text") from error
+    if "\0" in text:
+        raise InputError(f"{path}: binary content, expected text")
+    return text
+
+
+def _check_columns(path: Path, n: int) -> None:
+    if n not in COLUMNS:
+        raise InputError(f"{path}: {n} columns, expected 3 (x y z) or 6 (x y z and a normal or a colour)")
+
+
+def _npy(path: Path) -> np.ndarray:
+    with path.open("rb") as stream:
+        return _as_points(path, read_array(path, stream, path.stat().st_size))
+
+
+def _npz(path: Path) -> np.ndarray:
+    with Npz(path) as archive:
+        keys = archive.keys()
+        if "points" not in keys and len(keys) != 1:
+            raise InputError(f"{path}: expected an array 'points', found {', '.join(sorted(keys)) or 'nothing'}")
+        return _as_points(path, archive["points" if "points" in keys else next(iter(keys))])
+
+
+def _as_points(path: Path, array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{path}: type {array.dtype}, expected numbers")
+    if array.ndim != 2:
+        raise InputError(f"{path}: shape {array.shape}, expected (points, 3)")
+    _check_columns(path, array.shape[1])
+    check_count(path, len(array))
+    return array[:, :3].astype(np.float64)
+
+
+def read_array(path: Path, stream: Any, size: int, most: int = MAX_BYTES) -> np.ndarray:
+    """One array in npy format; its header must agree with the `size` in bytes before anything is allocated."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        shape, fortran, dtype = NPY_HEADERS[version](stream)
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: not a numpy array: {reason(error)}") from error
+    if dtype.hasobject:
+        raise InputError(f"{path}: holds Python objects (a pickle), which are never loaded")
+    expected = dtype.itemsize * int(np.prod([int(s) for s in shape], dtype=object)) if shape else dtype.itemsize
+    if expected > most or size > most:
+        raise InputError(f"{path}: an array of shape {shape} needs {expected} bytes, the limit is {most}")
+    if expected > size:
+        raise InputError(f"{path}: truncated: {size} bytes, the header promises {expected}")
+    try:
+        raw = stream.read(expected)
+    except (ValueError, EOFError, zipfile.BadZipFile, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
+        raise InputError(f"{path}: damaged: {reason(error)}") from error
+    if len(raw) != expected:
+        raise InputError(f"{path}: truncated: {len(raw)} bytes, the header promises {expected}")
+    return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+class Npz:
+    """The arrays of an npz file, each read when asked for: `with Npz(path) as archive: archive["points"]`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        check_file(path)
+        try:
+            self.zip = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, ValueError) as error:
+            raise InputError(f"{path}: not an npz file, or a truncated one: {reason(error)}") from error
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {reason(error)}") from error
+
+    def __enter__(self) -> Npz:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.zip.close()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.keys()
+
+    def keys(self) -> set[str]:
+        return {name[:-4] for name in self.zip.namelist() if name.endswith(".npy")}
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        try:
+            info = self.zip.getinfo(f"{key}.npy")
+            with self.zip.open(info) as stream:
+                return read_array(self.path, stream, info.file_size)
+        except KeyError as error:
+            found = ", ".join(sorted(self.keys())) or "nothing"
+            raise InputError(f"{self.path}: no array '{key}'; found {found}") from error
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+            raise InputError(f"{self.path}: array '{key}' is damaged: {reason(error)}") from error
+
+
+def _off(path: Path) -> Mesh:
+    raw = path.read_bytes()
+    text = _decode(path, raw)
+    header = OFF_HEADER.match(text)
+    if header is None:
+        raise InputError(f"{path}: no OFF header with the numbers of vertices and faces")
+    n_vertices, n_faces = int(header[1]), int(header[2])
+    check_count(path, n_vertices, "vertices")
+    check_count(path, n_faces, "faces")
+    if text.count("\n", header.end()) < n_vertices + n_faces - 1:
+        raise InputError(f"{path}: truncated: fewer lines than {n_vertices} vertices and {n_faces} faces")
+    return _mesh(path, _trimesh(path, raw, "off"))
+
+
+def _obj(path: Path) -> Mesh:
+    raw = path.read_bytes()
+    _decode(path, raw)
+    check_count(path, raw.count(b"\n"), "lines")
+    return _mesh(path, _trimesh(path, raw, "obj"))
+
+
+def _ply(path: Path) -> np.ndarray | Mesh:
+    raw = path.read_bytes()
+    end = raw.find(b"end_header")
+    if not raw.startswith(b"ply") or end < 0:
+        raise InputError(f"{path}: no PLY header, or a truncated one")
+    sizes = {name.decode(): int(n) for name, n in re.findall(rb"element\s+(\w+)\s+(\d+)", raw[:end])}
+    for name, n in sizes.items():
+        check_count(path, n, f"elements '{name}'")
+    if not sizes.get("vertex"):
+        raise InputError(f"{path}: no vertices")
+    loaded = _trimesh(path, raw, "ply")
+    n_vertices = len(getattr(loaded, "vertices", ()))
+    if n_vertices != sizes["vertex"]:
+        raise InputError(f"{path}: truncated: {n_vertices} vertices, the header promises {sizes['vertex']}")
+    if sizes.get("face"):
+        return _mesh(path, loaded)
+    return np.asarray(loaded.vertices, np.float64)
+
+
+def _trimesh(path: Path, raw: bytes, kind: str) -> Any:
+    import trimesh
+
+    options = {"skip_materials": True} if kind == "obj" else {}
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return trimesh.load(io.BytesIO(raw), file_type=kind, process=False, **options)
+    except Exception as error:  # a parser of foreign files may raise anything; none of it is the user's business
+        raise InputError(f"{path}: not a readable {kind} file: {reason(error)}") from error
+
+
+def _mesh(path: Path, loaded: Any) -> Mesh:
+    """One mesh of whatever trimesh returned; several parts are joined."""
+    if hasattr(loaded, "geometry"):
+        if not loaded.geometry:
+            raise InputError(f"{path}: no vertices")
+        loaded = loaded.to_mesh()
+    vertices, faces = np.asarray(getattr(loaded, "vertices", ())), np.asarray(getattr(loaded, "faces", ()))
+    if len(vertices) == 0:
+        raise InputError(f"{path}: no vertices")
+    if len(faces) == 0:
+        raise InputError(f"{path}: the mesh has no faces; store a cloud without faces as ply, xyz, npy or pcd")
+    if faces.min() < 0 or faces.max() >= len(vertices):
+        raise InputError(f"{path}: a face names a vertex that does not exist")
+    return Mesh(vertices.astype(np.float64), faces.astype(np.int64))
+
+
+def _sample(path: Path, mesh: Mesh, n_points: int, seed: int) -> np.ndarray:
+    """n_points spread evenly over the area, from a seed that depends on the mesh and `seed` alone."""
+    import trimesh
+
+    solid = trimesh.Trimesh(mesh.vertices, mesh.faces, process=False)
+    if not 0 < solid.area_faces.sum() < np.inf:
+        raise InputError(f"{path}: the mesh has no area")
+    start = seed_of(mesh.vertices, mesh.faces, seed)
+    return np.asarray(trimesh.sample.sample_surface(solid, n_points, seed=start)[0])
+
+
+def _pcd(path: Path) -> np.ndarray:
+    raw = path.read_bytes()
+    header = re.search(rb"^POINTS\s+(\d+)\s*$", raw[:4096], re.MULTILINE)
+    if header is None:
+        raise InputError(f"{path}: no PCD header with the number of points")
+    n = int(header[1])
+    check_count(path, n)
+    if n == 0:
+        raise InputError(f"{path}: no points")
+    loaded = _pypcd(path, raw)
+    if missing := [axis for axis in "xyz" if axis not in loaded.fields]:
+        raise InputError(f"{path}: no field {', '.join(missing)}; found {', '.join(loaded.fields)}")
+    points = np.asarray(loaded.numpy(("x", "y", "z")), np.float64)
+    if points.shape != (n, 3):
+        raise InputError(f"{path}: truncated: {len(points)} points, the header promises {n}")
+    return points
+
+
+def _pypcd(path: Path, raw: bytes) -> Any:
+    from pypcd4 import PointCloud
+
+    try:
+        return PointCloud.from_fileobj(io.BytesIO(raw))  # type: ignore[arg-type]
+    except Exception as error:  # as for trimesh
+        raise InputError(f"{path}: not a readable pcd file: {reason(error)}") from error
+
+
+READERS: dict[str, Callable[[Path], np.ndarray | Mesh]] = {
+    ".ply": _ply,
+    ".off": _off,
+    ".obj": _obj,
+    ".xyz": _text,
+    ".txt": _text,
+    ".npy": _npy,
+    ".npz": _npz,
+    ".pcd": _pcd,
+}

@@ -1,0 +1,95 @@
+"""A folder of clouds: class/split/file, or class/file with a seeded split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from asp_neuro.data.clouds import CloudSet
+from asp_neuro.data.files import READERS, read_cloud, reason
+from asp_neuro.data.splits import CARVED, SHARES, by_share
+from asp_neuro.errors import InputError, MissingError
+
+SPLIT_NAMES = {"train": "train", "validation": "validation", "val": "validation", "calibration": "calibration",
+               "cal": "calibration", "test": "test"}  # fmt: skip
+
+
+def read_folder(root: Path, split: str, n_points: int, up: str, seed: int) -> CloudSet:
+    """The clouds of one split, in the order of their names."""
+    classes = class_folders(root)
+    chosen = _choose(root, split, {c: _files_of(root / c) for c in classes})
+    paths = sorted(chosen)
+    names = [p.relative_to(root).as_posix() for p in paths]
+    labels = [classes.index(name.split("/")[0]) for name in names]
+    source = f"{root}, {split} split, {up} up"
+    return gather(paths, names, labels, classes, source, n_points, up, seed)
+
+
+def gather(
+    paths: Sequence[Path], names: Sequence[str], labels: Sequence[int], classes: Sequence[str], source: str,
+    n_points: int, up: str, seed: int,
+) -> CloudSet:  # fmt: skip
+    """Read the files one by one into one array."""
+    points = np.empty((len(paths), n_points, 3), np.float32)
+    for i, path in enumerate(paths):
+        points[i] = read_cloud(path, n_points=n_points, up=up, seed=seed)
+    return CloudSet(points, np.array(labels, np.int64), tuple(names), tuple(classes), source)
+
+
+def visible(folder: Path) -> list[Path]:
+    """What a person sees in the folder, by name."""
+    try:
+        return sorted(p for p in folder.iterdir() if not p.name.startswith((".", "__")))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {reason(error)}") from error
+
+
+def class_folders(root: Path) -> tuple[str, ...]:
+    classes = tuple(p.name for p in visible(root) if p.is_dir())
+    if not classes:
+        raise InputError(f"{root}: no class folders in it; expected class/split/file or class/file")
+    return classes
+
+
+def clouds_in(folder: Path) -> list[Path]:
+    return [p for p in visible(folder) if p.suffix.lower() in READERS and not p.is_dir()]
+
+
+def _files_of(folder: Path) -> dict[str, list[Path]]:
+    """The clouds of one class by split; the key '' holds those that lie in no split folder."""
+    inside: dict[str, list[Path]] = {}
+    for child in visible(folder):
+        if child.is_dir():
+            if child.name.lower() not in SPLIT_NAMES:
+                raise InputError(f"{child}: not a split folder; expected {', '.join(SPLIT_NAMES)}")
+            inside.setdefault(SPLIT_NAMES[child.name.lower()], []).extend(clouds_in(child))
+    if loose := clouds_in(folder):
+        inside[""] = loose
+    if not any(inside.values()):
+        raise InputError(f"{folder}: a class with no samples; known kinds of files: {' '.join(READERS)}")
+    return inside
+
+
+def _choose(root: Path, split: str, files: dict[str, dict[str, list[Path]]]) -> list[Path]:
+    """The files of one split over all classes."""
+    kinds = {s for inside in files.values() for s in inside}
+    if "" in kinds and len(kinds) > 1:
+        raise InputError(f"{root}: some classes have split folders and some files lie outside of them")
+    if "" in kinds:
+        return _part(root, [p for inside in files.values() for p in inside[""]], SHARES, split)
+    given = [p for inside in files.values() for p in inside.get(split, [])]
+    if split in kinds and split != "train":
+        return given
+    if split == "test" or "train" not in kinds:
+        raise MissingError(f"{root}: no split '{split}'; found {', '.join(sorted(kinds))}")
+    train = [p for inside in files.values() for p in inside.get("train", [])]
+    return _part(root, train, {s: share for s, share in CARVED.items() if s not in kinds}, split)
+
+
+def _part(root: Path, paths: list[Path], shares: dict[str, float], split: str) -> list[Path]:
+    parts = by_share([p.relative_to(root).as_posix() for p in paths], shares)
+    if not len(parts[split]):
+        raise InputError(f"{root}: {len(paths)} clouds are too few for a split '{split}'")
+    return [paths[i] for i in parts[split]]

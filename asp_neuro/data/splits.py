@@ -1,0 +1,42 @@
+"""Who trains, who validates, who calibrates, who tests: simple random, fixed, the same for every training seed.
+
+A choice depends on the names alone (sorted first), so the order of files does not matter, and the same shapes fall into
+the same split whether they come as npz, meshes or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from asp_neuro.data.clouds import SPLITS
+
+SPLIT_SEED = 2611  # never the training seed: a certificate needs the same calibration clouds for every model
+SHARES = {"train": 0.60, "validation": 0.10, "calibration": 0.15, "test": 0.15}  # of a folder without splits
+CARVED = {"validation": 0.10, "calibration": 0.15}  # of a folder's train, for the splits that it lacks
+
+
+def shuffled(names: Sequence[str]) -> np.ndarray:
+    """The positions of `names` in an order that is random and depends on the sorted names only."""
+    by_name = np.array(sorted(range(len(names)), key=lambda i: names[i]), dtype=np.int64)
+    return by_name[np.random.default_rng(SPLIT_SEED).permutation(len(names))]
+
+
+def carve(names: Sequence[str], sizes: dict[str, int]) -> dict[str, np.ndarray]:
+    """Positions in `names`, ascending: a piece of the given size for each key of `sizes`, and 'train', the rest."""
+    order = shuffled(names)
+    parts, start = {}, 0
+    for split, size in sizes.items():
+        parts[split] = np.sort(order[start : start + size])
+        start += size
+    parts["train"] = np.sort(order[start:])
+    return parts
+
+
+def by_share(names: Sequence[str], shares: dict[str, float]) -> dict[str, np.ndarray]:
+    """As `carve`, with sizes as shares of the names, rounded, at least one each if there are enough names."""
+    n = len(names)
+    wanted = {s: shares[s] for s in SPLITS if s in shares and s != "train"}
+    sizes = {s: max(round(share * n), 1 if n > len(wanted) else 0) for s, share in wanted.items()}
+    return carve(names, sizes)
