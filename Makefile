@@ -41,7 +41,7 @@ lint: $(STAMP) ## ruff, format check, mypy on the pure modules, import contracts
 	$(PYTHON_IN_VENV) -m ruff check .
 	$(PYTHON_IN_VENV) -m ruff format --check .
 	$(PYTHON_IN_VENV) -m mypy
-	$(VENV)/bin/lint-imports
+	$(VENV)/bin/lint-imports --no-logo
 
 format: $(STAMP) ## let ruff mend and format what it can
 	$(PYTHON_IN_VENV) -m ruff check --fix .

@@ -80,6 +80,52 @@ def test_every_pure_module_is_fenced_off_from_torch_and_lava(name):
     assert f"asp_neuro.{name}" in contract["source_modules"]
 
 
+def lint_planted_tree(folder: Path, planted: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Check our contracts on an empty copy of the package that holds nothing but the planted modules."""
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    keys = ("source_modules", "protected_modules", "allowed_importers")
+    named = {module for contract in contracts for key in keys for module in contract.get(key, ())}
+    sources = dict.fromkeys(named, "") | planted
+    for module, source in sources.items():
+        is_package = any(other.startswith(f"{module}.") for other in sources)
+        path = folder.joinpath(*module.split("."), *["__init__"] * is_package).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    for package in {path.parent for path in folder.rglob("*.py")}:
+        (package / "__init__.py").touch()
+    command = [
+        Path(sys.executable).with_name("lint-imports"),
+        "--config",
+        ROOT / "pyproject.toml",
+        "--no-cache",
+        "--no-logo",
+    ]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("planted", "broken"),
+    [
+        ({}, None),
+        ({"asp_neuro.encoder": "import torch"}, None),
+        ({"asp_neuro.heads.simulator": "import lava.magma", "asp_neuro.processes.host": "import lava.magma"}, None),
+        ({"asp_neuro.__main__": "import asp_neuro.cli"}, None),
+        ({"asp_neuro.cloud": "import torch"}, "mathematics"),
+        ({"asp_neuro.cloud": "import asp_neuro.encoder", "asp_neuro.encoder": "import torch"}, "mathematics"),
+        ({"asp_neuro.episode": "import lava.magma"}, "Lava stays at the edge"),
+        ({"asp_neuro.heads.fast": "def f():\n    import lava.magma"}, "Lava stays at the edge"),
+        ({"asp_neuro.episode": "import asp_neuro.cli"}, "Nothing imports the command line"),
+    ],
+)
+def test_the_import_contracts_break_when_they_should(tmp_path, planted, broken):
+    done = lint_planted_tree(tmp_path, planted)
+    verdicts = [line for line in done.stdout.splitlines() if line.endswith("BROKEN")]
+    assert (done.returncode != 0) == (broken is not None), done.stdout + done.stderr
+    assert "kept" in done.stdout
+    assert len(verdicts) == (broken is not None)
+    assert all(broken in verdict for verdict in verdicts)
+
+
 def test_every_package_in_the_tree_is_shipped():
     in_tree = {
         p.parent.relative_to(ROOT).as_posix().replace("/", ".") for p in (ROOT / "asp_neuro").rglob("__init__.py")
@@ -91,8 +137,8 @@ def test_every_package_in_the_tree_is_shipped():
     ("package", "folder"), [("asp_neuro.recipes", "train/recipes"), ("asp_neuro.hw_configs", "hw_configs")]
 )
 def test_data_folders_are_found_through_the_installed_package(package, folder):
-    shipped = {entry.name for entry in importlib.resources.files(package).iterdir() if entry.name.endswith(".toml")}
-    assert shipped == {path.name for path in (ROOT / folder).glob("*.toml")}
+    found = {entry.name for entry in importlib.resources.files(package).iterdir() if entry.is_file()}
+    assert found == {path.name for path in (ROOT / folder).iterdir() if path.is_file()}
 
 
 @pytest.mark.parametrize("folder", ["train/recipes", "hw_configs"])
