@@ -1,4 +1,4 @@
-"""What a machine has and lacks for asp-neuro. Looks at metadata and folders only, imports no heavy library."""
+"""What a machine has and lacks for asp-neuro. Looks at metadata and folders, never imports torch or Lava."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from asp_neuro.errors import AspError
+
 PYTHON = (3, 10)
 SHARED_MEMORY = Path("/dev/shm")
-DATA_NAMES = ("modelnet40", "modelnet10")
 
 
 @dataclass(frozen=True)
@@ -78,23 +79,16 @@ def shared_memory() -> Item:
 
 
 def data() -> Iterator[Item]:
-    yield Item("data: shapes", "ok", "built in")
-    for name in DATA_NAMES:
-        yield _data_set(name)
-
-
-def _data_set(name: str) -> Item:
-    places = data_places()
-    stems = (name, "modelnet40")  # ModelNet10 is a part of ModelNet40: the files of the latter serve both
-    for place in places:
-        if any(path.name.lower().startswith(stems) for path in place.glob("*")):
-            return Item(f"data: {name}", "ok", str(place), needed=False)
-    looked = ", ".join(map(str, places))
-    hint = f"not in {looked}; set ASP_NEURO_DATA to its folder (the built-in shapes need none)"
-    return Item(f"data: {name}", "missing", hint, needed=False)
-
-
-def data_places() -> list[Path]:
-    """Where data sets are looked for, in this order."""
-    named = os.environ.get("ASP_NEURO_DATA")
-    return [Path(place) for place in (named, "data") if place]
+    """Every data set by name, looked for where a run would look; what is not built in is not needed either."""
+    try:
+        from asp_neuro.data import NAMES, locate
+    except ImportError as error:
+        yield Item("data", "broken", f"cannot look for data: {error}; make setup")
+        return
+    for name in NAMES:
+        try:
+            place = locate(name)
+        except AspError as error:
+            yield Item(f"data: {name}", "missing", " ".join(str(error).split("\n")), needed=False)
+        else:
+            yield Item(f"data: {name}", "ok", str(place.path or "built in"), needed=place.path is None)

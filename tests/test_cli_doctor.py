@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from packaging.specifiers import SpecifierSet
 
@@ -46,13 +48,14 @@ def test_another_python_is_broken(monkeypatch):
     [
         ([], "missing", "missing"),
         (["modelnet40_train_1024fps.npz"], "ok", "ok"),
-        (["ModelNet10"], "missing", "ok"),
+        (["ModelNet10/bed/train/bed_0001.off"], "missing", "ok"),
     ],
 )
 def test_data_are_looked_for_where_the_variable_says(cli, monkeypatch, tmp_path, files, modelnet40, modelnet10):
     monkeypatch.setenv("ASP_NEURO_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     said = cli("doctor", "--json")
     assert said.code == 0  # nobody needs them
@@ -64,6 +67,13 @@ def test_missing_data_name_the_places_looked_in(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("ASP_NEURO_DATA", str(tmp_path / "nowhere"))
     monkeypatch.chdir(tmp_path)
     assert str(tmp_path / "nowhere") in item(cli("doctor", "--json"), "data: modelnet40")["hint"]
+
+
+def test_without_numpy_the_doctor_still_answers(monkeypatch):
+    monkeypatch.setitem(sys.modules, "asp_neuro.data", None)
+    (found,) = doctor.data()
+    assert (found.status, found.needed) == ("broken", True)
+    assert "make setup" in found.hint
 
 
 def test_missing_shared_memory_is_told(monkeypatch, tmp_path):

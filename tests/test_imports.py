@@ -39,10 +39,14 @@ def probe(*words: str, before: str = "") -> tuple[int, float, list[str]]:
     return int(code), float(seconds), heavy
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["demo", "--help"], ["doctor"], ["dcotor"]])
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["demo", "--help"], ["doctor", "--help"], ["dcotor"]])
 def test_a_light_command_imports_nothing_heavy(words):
     _, _, heavy = probe(*words)
     assert heavy == []
+
+
+def test_the_doctor_waits_for_neither_torch_nor_lava():
+    assert not {"torch", "lava"} & set(probe("doctor")[2])
 
 
 def test_the_probe_sees_a_heavy_import():
