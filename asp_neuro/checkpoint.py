@@ -1,0 +1,54 @@
+"""model.pt: a trained model, or a training that can go on. Read with `weights_only=True`: no code in it is ever run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from asp_neuro.errors import InputError, MissingError
+
+FORMAT = "asp-neuro checkpoint"
+VERSION = 1
+
+
+def save(path: str | Path, content: dict[str, Any]) -> None:
+    """Write beside, then rename: the file at `path` is always whole, the old one or the new one."""
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            torch.save({"format": FORMAT, "version": VERSION, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+        raise InputError(f"cannot write '{path}': {error}; what was there before is untouched") from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def load(path: str | Path, needs: tuple[str, ...] = ("recipe", "classes", "model")) -> dict[str, Any]:
+    """Read a checkpoint; anything else than one of ours is refused with a reason."""
+    path = Path(path)
+    if not path.exists():
+        raise MissingError(f"'{path}' does not exist; `asp-neuro train --out {path}` makes it")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise InputError(f"'{path}' is not a checkpoint that can be read safely ({reason})") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"'{path}' is a torch file, but not an asp-neuro checkpoint")
+    if content.get("version") != VERSION:
+        raise InputError(f"'{path}' has checkpoint version {content.get('version')}, this program reads {VERSION}")
+    missing = [key for key in needs if key not in content]
+    if missing:
+        raise InputError(f"'{path}': incomplete checkpoint, without {', '.join(missing)}")
+    return content

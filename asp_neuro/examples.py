@@ -1,0 +1,46 @@
+"""Examples: a data set cut into chunks, handed out as batches of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from asp_neuro.cloud import GRID, Augmentation, Chunking, Chunks, augment, describe
+from asp_neuro.data import CloudSet
+from asp_neuro.grouping import chunks_of
+from asp_neuro.model import Batch
+
+
+@dataclass(frozen=True)
+class Examples:
+    chunks: Chunks
+    lists: np.ndarray  # [n, M, S] groups of each chunk
+    labels: np.ndarray  # [n] int64
+    teacher: np.ndarray | None = None  # [n, C] float32 logits
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(
+        self, index: np.ndarray, how: Augmentation | None = None, rng: np.random.Generator | None = None
+    ) -> Batch:
+        """The clouds at `index`; changed by `how` if given, with descriptors of the changed points."""
+        part = self.chunks[index]
+        points = part.points.astype(np.float32) / np.float32(GRID)
+        if how is not None and rng is not None:
+            points = augment(points, how, rng)
+        descriptors = describe(points, part.mask()).astype(np.float32)
+        return Batch(
+            torch.from_numpy(points),
+            torch.from_numpy(part.members.astype(np.int64)),
+            torch.from_numpy(self.lists[index].astype(np.int64)),
+            torch.from_numpy(descriptors),
+            torch.from_numpy(self.labels[index]),
+        )
+
+
+def examples_of(clouds: CloudSet, how: Chunking) -> Examples:
+    chunks = chunks_of(clouds.points, how, clouds.names)
+    return Examples(chunks, chunks.groups_of_chunks(), clouds.labels)

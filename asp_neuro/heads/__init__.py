@@ -1,0 +1,1 @@
+"""Ways to run the spiking head, one file each."""

@@ -1,0 +1,67 @@
+"""The soft-reset LIF membrane, one observation at a time (paper Eq. 1-2, put on the integer grid).
+
+    u' = lambda u + ReLU(a + bias) - theta s        subtract the threshold, keep the overshoot
+    s' = [ u' > theta_fire ]                        strict, as on Loihi
+
+theta_fire is theta with the firing path's affine N folded in: N(u) > theta  <=>  u > (theta - shift) / gain.
+
+On the integer grid (`_int`) the same step runs in int64; the leak is a 12-bit fraction and rounds toward zero, and the
+state saturates at 24 bits. `rest` and `fires` also serve the float and torch forms, so that the equation and the
+comparison stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+WEIGHT_BITS = 6  # weights: integers at scale 2^6
+DRIVE_BITS = 6  # drives: integers at scale 2^6
+LEAK_BITS = 12  # leaks: of 4096
+STATE_MIN = -(2**23)
+STATE_MAX = 2**23 - 1
+
+
+def rest(leaked: Any, drive: Any, theta: Any, spikes: Any) -> Any:
+    """The membrane before saturation: what leaked through, plus the rectified drive, minus the soft reset."""
+    return leaked + drive - theta * spikes
+
+
+def fires(membrane: Any, theta_fire: Any) -> Any:
+    """Whether each neuron fires: strictly above its firing threshold."""
+    return membrane > theta_fire
+
+
+def leak_int(membrane: np.ndarray, lambda_int: np.ndarray) -> np.ndarray:
+    """lambda_int / 4096 of an int64 membrane, rounded toward zero (a bare shift would round down)."""
+    product = membrane * lambda_int
+    return np.sign(product) * (np.abs(product) >> LEAK_BITS)
+
+
+def align_shift(state_bits: int, first_layer: bool) -> int:
+    """How far W_int . z_int is shifted up to the state scale 2^f: the first layer's input carries 2^6 of its own."""
+    return state_bits - WEIGHT_BITS - (DRIVE_BITS if first_layer else 0)
+
+
+def step_int(
+    membrane: np.ndarray,
+    spikes: np.ndarray,
+    aligned: np.ndarray,
+    lambda_int: np.ndarray,
+    theta_int: np.ndarray,
+    theta_fire_int: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """One observation in int64: `aligned` is the shifted synaptic sum with the bias. Returns membrane and spikes."""
+    drive = np.maximum(aligned, 0)
+    free = rest(leak_int(membrane, lambda_int), drive, theta_int, spikes)
+    held = np.clip(free, STATE_MIN, STATE_MAX)
+    return held, fires(held, theta_fire_int).astype(np.int64)
+
+
+def step_float(
+    membrane: np.ndarray, spikes: np.ndarray, synaptic: np.ndarray, lam: np.ndarray, theta: np.ndarray, theta_fire: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same observation in floating point, without rounding or saturation."""
+    free = rest(membrane * lam, np.maximum(synaptic, 0.0), theta, spikes)
+    return free, fires(free, theta_fire).astype(membrane.dtype)

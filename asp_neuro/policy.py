@@ -1,0 +1,55 @@
+"""Which chunk next: the bilinear tanh scorer and the rules it is compared with (paper 3.1, J.3, J.11, J.13).
+
+    learned      argmax_m  w . tanh(W_u b + W_g g_m)   over unvisited chunks
+    random       a fixed random order per cloud
+    fps_order    chunks in farthest-point order
+    oracle       the unvisited chunk whose observation gives the true class the largest log-likelihood (an upper bound)
+
+Ablations of the scorer's inputs: `geometry` (W_u = 0), `belief` (W_g = 0), `additive` (w_u . tanh(W_u b) +
+w_g . tanh(W_g g_m), both inputs without their interaction).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from asp_neuro.cloud import N_DESCRIPTOR
+
+RULES = ("learned", "random", "fps_order", "oracle")
+VISITED = -1e9  # masks a visited chunk; never -inf, which turns into NaN in a softmax over nothing
+
+
+class Policy(nn.Module):
+    """Scores of all chunks from belief and descriptors."""
+
+    def __init__(self, n_belief: int, width: int, scorer: str = "bilinear") -> None:
+        super().__init__()
+        self.from_belief = nn.Linear(n_belief, width, bias=False)
+        self.from_descriptor = nn.Linear(N_DESCRIPTOR, width, bias=False)
+        self.weight = nn.Parameter(torch.randn(width) / width**0.5)
+        self.register_buffer("centre", torch.zeros(N_DESCRIPTOR))
+        self.register_buffer("spread", torch.ones(N_DESCRIPTOR))
+        self.scorer = scorer
+
+    def geometry(self, descriptors: Tensor) -> Tensor:
+        """Descriptors [b, M, 8] -> W_g g [b, M, d], once per cloud."""
+        g = self.from_descriptor((descriptors - self.centre) / self.spread)
+        return g * 0.0 if self.scorer == "belief" else g
+
+    def forward(self, belief: Tensor, geometry: Tensor) -> Tensor:
+        """Belief [b, H] and geometry [b, M, d] -> scores [b, M]."""
+        if self.scorer == "additive":
+            constant = torch.tanh(self.from_belief(belief)) @ self.weight
+            return torch.tanh(geometry) @ self.weight + constant[:, None]
+        if self.scorer == "geometry":
+            return torch.tanh(geometry) @ self.weight
+        return torch.tanh(self.from_belief(belief)[:, None, :] + geometry) @ self.weight
+
+
+def sample(scores: Tensor, temperature: float, noise: Tensor) -> Tensor:
+    """Hard Gumbel-softmax choice [b, M]: one-hot forward, softened backward. `noise` is uniform on (0, 1)."""
+    gumbel = -torch.log(-torch.log(noise))
+    soft = torch.softmax((scores + gumbel) / temperature, dim=1)
+    hard = torch.zeros_like(soft).scatter_(1, soft.argmax(dim=1, keepdim=True), 1.0)
+    return hard + (soft - soft.detach())

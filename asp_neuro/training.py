@@ -1,0 +1,352 @@
+"""Training, from a recipe to `model.pt`: float first, then on the integer grid.
+
+Every random number of an epoch follows from (seed, epoch), and the state is saved at the end of each: a run that is
+killed at any moment and resumed ends with the same weights, bit for bit, as one that was left alone. Under `torchrun`
+each process takes its share of every batch and gradients are summed, so that one step equals that of one process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from asp_neuro import checkpoint, losses
+from asp_neuro.errors import AspError, ConfigError, InputError
+from asp_neuro.evaluation import accuracy_at, evaluate
+from asp_neuro.examples import Examples
+from asp_neuro.model import Batch, Model, Moment, one_hot, true_likelihood
+from asp_neuro.policy import VISITED, sample
+from asp_neuro.recipe import Recipe
+
+
+class DivergedError(AspError):
+    """The loss is no longer a number."""
+
+    kind = "diverged"
+    exit_code = 1
+
+
+@dataclass
+class Progress:
+    """What a training is told to show, step by step and epoch by epoch."""
+
+    step: Callable[[int, int, int, float], None] = lambda epoch, done, total, loss: None
+    epoch: Callable[[dict[str, Any]], None] = lambda row: None
+    say: Callable[[str], None] = lambda text: None
+
+
+@dataclass
+class Run:
+    """A training in progress: everything that a checkpoint must hold to go on."""
+
+    recipe: Recipe
+    classes: tuple[str, ...]
+    model: Model
+    optimiser: torch.optim.Optimizer
+    average: dict[str, Tensor]
+    epoch: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    before_deploy: dict[str, float] | None = None  # accuracy_at on validation, the moment before deploy mode
+    seconds: float = 0.0
+
+
+def world() -> tuple[int, int]:
+    """This process' rank and the number of processes."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def build(recipe: Recipe, classes: tuple[str, ...]) -> Model:
+    """A fresh model; its weights follow from the recipe's seed."""
+    torch.manual_seed(recipe.seed)
+    return Model(recipe.model, len(classes))
+
+
+def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
+    model = build(recipe, classes)
+    sample_index = np.random.default_rng(recipe.seed).permutation(len(examples))[:512]
+    seen = examples.batch(np.sort(sample_index)).descriptors.flatten(0, 1)
+    model.policy.centre.copy_(seen.mean(dim=0))
+    model.policy.spread.copy_(seen.std(dim=0).clamp_min(1e-3))
+    return Run(recipe, classes, model, _optimiser(recipe, model), {k: v.clone() for k, v in _averaged(model)})
+
+
+def _optimiser(recipe: Recipe, model: Model) -> torch.optim.Optimizer:
+    """AdamW; biases, gains and the neurons' own parameters do not decay."""
+    decays = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decays, "weight_decay": recipe.train.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=recipe.train.learning_rate)
+
+
+def _averaged(model: Model) -> list[tuple[str, Tensor]]:
+    """What the moving average runs over: parameters and running statistics, not the fixed scales."""
+    return [(k, v) for k, v in model.state_dict().items() if v.dtype == torch.float32]
+
+
+def learning_rate(recipe: Recipe, share: float) -> float:
+    """Linear warm-up, then cosine to nothing; `share` of the run is done."""
+    how = recipe.train
+    if share < how.warmup:
+        return how.learning_rate * (0.05 + 0.95 * share / how.warmup)
+    rest = (share - how.warmup) / (1.0 - how.warmup)
+    return how.learning_rate * 0.5 * (1.0 + math.cos(math.pi * rest))
+
+
+def temperature(recipe: Recipe, share: float) -> float:
+    """Geometric, from start to end."""
+    how = recipe.train
+    return how.temperature_start * (how.temperature_end / how.temperature_start) ** share
+
+
+def batch_loss(
+    run: Run, batch: Batch, teacher: Tensor | None, share: float, noise: Tensor, random: Tensor, n_total: int
+) -> tuple[Tensor, Tensor]:
+    """Loss of a (part of a) batch, already divided by the whole batch's number of clouds, and the firing rate.
+
+    `noise` [T, b, M] feeds the Gumbel-softmax; `random` [b, M + 1] an order per cloud and whether to take it.
+    """
+    model, how = run.model, run.recipe.train
+    heat = temperature(run.recipe, share)
+    order = random[:, :-1].argsort(dim=1)
+    takes_random = (random[:, -1:] < how.random_share).to(noise.dtype)
+    copied: list[Tensor] = []
+
+    def choose(moment: Moment) -> Tensor:
+        scores = moment.scores(model.policy)
+        if how.imitation > 0.0 and moment.step < min(how.imitation_steps, noise.shape[2] - 1):
+            likelihood = true_likelihood(model.peek(moment), batch.labels) / how.imitation_temperature
+            copied.append(losses.imitation(scores, likelihood + moment.visited * VISITED, 1.0, n_total))
+        sampled = sample(scores, heat, noise[moment.step])
+        blind = one_hot(order[:, moment.step], noise.shape[2], sampled)
+        return takes_random * blind + (1.0 - takes_random) * sampled
+
+    played = model.rollout(model.look(batch), choose, noise.shape[0])
+    loss = losses.answers(played.logits, batch.labels, how.smoothing, n_total)
+    if how.tet > 0.0:
+        loss = loss + how.tet * losses.agreement(played.logits, n_total)
+    if copied:
+        loss = loss + how.imitation * torch.stack(copied).mean()
+    if teacher is not None and how.distil > 0.0:
+        loss = loss + how.distil * losses.distillation(played.logits, teacher, how.distil_temperature, n_total)
+    if how.rate_penalty > 0.0:
+        part = len(batch.labels) / n_total
+        loss = loss + how.rate_penalty * part * losses.rate(played.firing_rate, how.rate_target)
+    return loss, played.firing_rate.detach()
+
+
+def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float]:
+    """One pass over the training data."""
+    recipe, model = run.recipe, run.model
+    how, n_chunks = recipe.train, recipe.chunking.n_chunks
+    rank, n_ranks = world()
+    rng = np.random.default_rng([recipe.seed, run.epoch])
+    noise_source = torch.Generator().manual_seed(recipe.seed * 1_000_003 + run.epoch)
+    order = rng.permutation(len(examples))
+    n_batches = len(examples) // how.batch or 1
+    total, rate = 0.0, 0.0
+    model.train()
+    for number, index in enumerate(np.array_split(order[: n_batches * how.batch], n_batches)):
+        share = (run.epoch + number / n_batches) / how.epochs
+        noise = torch.rand(n_chunks, len(index), n_chunks, generator=noise_source).clamp(1e-9, 1.0 - 1e-7)
+        random = torch.rand(len(index), n_chunks + 1, generator=noise_source)
+        mine = slice(rank * len(index) // n_ranks, (rank + 1) * len(index) // n_ranks)
+        batch = examples.batch(index, recipe.augment, rng)
+        batch = Batch(*(part[mine] for part in batch))
+        teacher = None if examples.teacher is None else torch.from_numpy(examples.teacher[index[mine]])
+        loss, fired = batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index))
+        total += _update(run, loss, share, number)
+        rate += float(fired.mean())
+        show.step(run.epoch, number + 1, n_batches, total / (number + 1))
+    return {"loss": total / n_batches, "firing_rate": rate / n_batches}
+
+
+def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
+    """Backward, sum over processes, clip, step, average. Returns the whole batch's loss."""
+    how = run.recipe.train
+    parameters = [p for p in run.model.parameters() if p.requires_grad]
+    run.optimiser.zero_grad(set_to_none=False)
+    loss.backward()
+    value = loss.detach().double()
+    if world()[1] > 1:
+        sum_gradients(parameters)
+        dist.all_reduce(value)
+    if not torch.isfinite(value):
+        raise DivergedError(
+            f"the loss is {value.item()} in epoch {run.epoch + 1}, step {number + 1}; the likely cause is a learning "
+            f"rate that is too high ({learning_rate(run.recipe, share):.2g} at this step) or broken input"
+        )
+    if how.clip > 0.0:
+        torch.nn.utils.clip_grad_norm_(parameters, how.clip)
+    for group in run.optimiser.param_groups:
+        group["lr"] = learning_rate(run.recipe, share)
+    run.optimiser.step()
+    if how.ema > 0.0:
+        now = dict(_averaged(run.model))
+        keep = min(how.ema, 1.0 - 1.0 / (1.0 + share * 1e4))
+        torch._foreach_lerp_([run.average[k] for k in now], list(now.values()), 1.0 - keep)
+    return float(value)
+
+
+def sum_gradients(parameters: list[Tensor]) -> None:
+    """Sum the gradients of all processes, in one message."""
+    flat = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
+    dist.all_reduce(flat)
+    offset = 0
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.copy_(flat[offset : offset + p.grad.numel()].view_as(p.grad))
+            offset += p.grad.numel()
+
+
+def enter_deploy(run: Run, examples: Examples) -> None:
+    """Fix row factors and state scales from the training data, and go on on the integer grid."""
+    seen = evaluate(run.model, examples, "learned")
+    run.model.head.fix_scales(seen.max_membrane, run.recipe.train.headroom)
+    run.model.head.deploy = True
+
+
+class Averaged:
+    """Context: the model with its averaged weights."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.kept = run, None
+
+    def __enter__(self) -> Model:
+        if self.run.recipe.train.ema > 0.0:
+            self.kept = {k: v.clone() for k, v in _averaged(self.run.model)}
+            self.run.model.load_state_dict(self.run.average, strict=False)
+        return self.run.model
+
+    def __exit__(self, *_: object) -> None:
+        if self.kept is not None:
+            self.run.model.load_state_dict(self.kept, strict=False)
+
+
+def train(
+    recipe: Recipe,
+    classes: tuple[str, ...],
+    examples: Examples,
+    validation: Examples,
+    out: Path,
+    resume: bool = False,
+    show: Progress | None = None,
+) -> dict[str, Any]:
+    """Train to the end and write `out`; returns the report. The state lies in `out` + '.resume' until then."""
+    show = show or Progress()
+    if len(examples) < 2:
+        raise InputError(f"{len(examples)} clouds to train on, at least 2 are needed")
+    part = out.with_name(out.name + ".resume")
+    run = _resume(part, recipe, classes, examples) if resume and part.exists() else start(recipe, classes, examples)
+    main = world()[0] == 0
+    log = out.with_name(out.stem + ".log.jsonl")
+    first_deploy = recipe.train.epochs - recipe.train.deploy_epochs
+    while run.epoch < recipe.train.epochs:
+        began = time.perf_counter()
+        if run.epoch == first_deploy and recipe.train.deploy_epochs:
+            with Averaged(run) as model:
+                run.before_deploy = accuracy_at(evaluate(model, validation))
+            enter_deploy(run, examples)
+            show.say(f"epoch {run.epoch + 1}: the head runs on the integer grid from here")
+        try:
+            row: dict[str, Any] = train_epoch(run, examples, show)
+        except DivergedError as error:
+            last = f"'{part}' holds epoch {run.epoch}" if part.exists() else "no epoch was finished"
+            raise DivergedError(f"{error}; {last}") from None
+        run.epoch += 1
+        with Averaged(run) as model:
+            record = evaluate(model, validation)
+        run.seconds += time.perf_counter() - began
+        row.update(
+            epoch=run.epoch, accuracy_at=accuracy_at(record), deploy=run.model.head.deploy, seconds=round(run.seconds, 2)
+        )
+        run.history.append(row)
+        if main:
+            checkpoint.save(part, _state(run))
+            log.write_text("".join(json.dumps(line) + "\n" for line in run.history))
+        show.epoch(row)
+    return _finish(run, validation, out, part, main)
+
+
+def _finish(run: Run, validation: Examples, out: Path, part: Path, main: bool) -> dict[str, Any]:
+    with Averaged(run) as model:
+        deployed = evaluate(model, validation)
+        was = model.head.deploy
+        model.head.deploy = False
+        floating = evaluate(model, validation)
+        model.head.deploy = was
+        report = {
+            "out": str(out),
+            "recipe": run.recipe.name,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "seconds": run.seconds,
+            "float_accuracy": accuracy_at(floating)["M"],
+            "deploy_accuracy": accuracy_at(deployed)["M"] if was else None,
+            "before_deploy": run.before_deploy,
+            "accuracy_at": accuracy_at(deployed),
+            "firing_rate": [float(r) for r in deployed.firing_rate],
+            "split": "validation",
+            "seed": run.recipe.seed,
+        }
+        if main:
+            content = {k: v for k, v in _state(run).items() if k in ("recipe", "classes", "deploy")}
+            checkpoint.save(out, {**content, "model": model.state_dict(), "report": report, "history": run.history})
+            part.unlink(missing_ok=True)
+    return report
+
+
+def _state(run: Run) -> dict[str, Any]:
+    return {
+        "recipe": run.recipe.as_dict(),
+        "classes": list(run.classes),
+        "model": run.model.state_dict(),
+        "deploy": run.model.head.deploy,
+        "average": run.average,
+        "optimiser": run.optimiser.state_dict(),
+        "epoch": run.epoch,
+        "history": run.history,
+        "before_deploy": run.before_deploy,
+        "seconds": run.seconds,
+    }
+
+
+def _resume(part: Path, recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
+    stored = checkpoint.load(part, needs=("recipe", "classes", "model", "average", "optimiser", "epoch", "history"))
+    if stored["recipe"] != recipe.as_dict() or tuple(stored["classes"]) != classes:
+        raise ConfigError(f"'{part}' belongs to another recipe, seed or set of classes; train without --resume")
+    run = start(recipe, classes, examples)
+    _load_weights(run.model, stored, part)
+    run.average = stored["average"]
+    run.optimiser.load_state_dict(stored["optimiser"])
+    run.epoch, run.history = stored["epoch"], stored["history"]
+    run.before_deploy, run.seconds = stored["before_deploy"], stored["seconds"]
+    return run
+
+
+def _load_weights(model: Model, stored: dict[str, Any], path: Path) -> None:
+    try:
+        model.load_state_dict(stored["model"])
+    except (RuntimeError, AttributeError, TypeError) as error:
+        raise InputError(f"'{path}': the weights do not fit the recipe ({str(error).splitlines()[0]})") from None
+    model.head.deploy = bool(stored.get("deploy", False))
+
+
+def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[str, Any]]:
+    """A trained model with its recipe, its classes and the whole checkpoint."""
+    from asp_neuro import recipe as recipes
+
+    stored = checkpoint.load(path)
+    recipe = recipes.from_dict(str(path), stored["recipe"])
+    model = Model(recipe.model, len(stored["classes"]))
+    _load_weights(model, stored, Path(path))
+    model.eval()
+    return model, recipe, tuple(stored["classes"]), stored
