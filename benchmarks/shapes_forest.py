@@ -16,10 +16,11 @@ from sklearn.ensemble import RandomForestClassifier
 from asp_neuro.data import load
 
 BINS = 16
+SLICES = 8
 
 
 def features(points: np.ndarray) -> np.ndarray:
-    """[n, P, 3] -> [n, F]: extents, eigenvalues, third moments, histograms of radius, height, distance to the axis."""
+    """[n, P, 3] -> [n, F]: extents, eigenvalues, third moments, histograms, widths."""
     p = points.astype(np.float64)
     p -= p.mean(axis=1, keepdims=True)
     radius = np.linalg.norm(p, axis=2)
@@ -33,7 +34,15 @@ def features(points: np.ndarray) -> np.ndarray:
         np.stack([np.histogram(row, BINS, span)[0] for row in values]) / p.shape[1]
         for values, span in ((radius, (0, 1)), (p[..., 1], (-1, 1)), (axis, (0, 1)))
     ]
-    return np.concatenate([extents, eigenvalues, skew, *histograms], axis=1)
+    return np.concatenate([extents, eigenvalues, skew, *histograms, _widths(p[..., 1], axis)], axis=1)
+
+
+def _widths(height: np.ndarray, axis: np.ndarray) -> np.ndarray:
+    """[n, SLICES]: mean distance to the up axis in slices of equal height (0 where a slice is empty)."""
+    low, high = height.min(axis=1, keepdims=True), height.max(axis=1, keepdims=True)
+    place = np.minimum(((height - low) / (high - low) * SLICES).astype(int), SLICES - 1)
+    inside = place[..., None] == np.arange(SLICES)  # [n, P, SLICES]
+    return (axis[..., None] * inside).sum(axis=1) / np.maximum(inside.sum(axis=1), 1)
 
 
 def score(seed: int = 0) -> float:

@@ -43,7 +43,8 @@ class CloudSet:
 
     def subset(self, index: Iterable[int] | np.ndarray) -> CloudSet:
         """The clouds at `index` (integers or a mask), in that order."""
-        chosen = np.arange(len(self))[np.asarray(index if isinstance(index, np.ndarray) else list(index))]
+        wanted = index if isinstance(index, np.ndarray) else np.array(list(index), np.int64)
+        chosen = np.arange(len(self))[wanted]
         names = tuple(self.names[i] for i in chosen)
         return replace(self, points=self.points[chosen], labels=self.labels[chosen], names=names)
 
@@ -76,6 +77,13 @@ def first_repeat(words: Iterable[str]) -> str:
             return word
         seen.add(word)
     raise ValueError("no word repeats")
+
+
+def check_numbers(n_points: int, seed: int) -> None:
+    if n_points < 1:
+        raise UsageError(f"n_points is {n_points}, it must be at least 1")
+    if seed < 0:
+        raise UsageError(f"seed is {seed}, it must not be negative")
 
 
 def check_split(split: str) -> str:

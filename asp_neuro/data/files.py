@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.data.axes import check_up, resample, seed_of, to_y_up
-from asp_neuro.errors import InputError, UsageError
+from asp_neuro.data.clouds import check_numbers
+from asp_neuro.errors import InputError
 
 MAX_POINTS = 5_000_000  # of one cloud, or vertices and faces of one mesh
 MAX_BYTES = 1_000_000_000  # of one file
@@ -39,16 +40,17 @@ def read_cloud(path: str | Path, *, n_points: int = 1024, up: str = "y", seed: i
     """The cloud in one file, y up, [n_points, 3] float32."""
     path = Path(path)
     check_up(up)
-    if n_points < 1:
-        raise UsageError(f"n_points is {n_points}, it must be at least 1")
+    check_numbers(n_points, seed)
     content = _read(path)
     if isinstance(content, Mesh):
         points = _sample(path, Mesh(to_y_up(content.vertices, up), content.faces), n_points, seed)
     else:
         points = resample(to_y_up(content, up), n_points, seed)
-    if not np.isfinite(points := points.astype(np.float32)).all():
+    with np.errstate(over="ignore"):
+        cloud = points.astype(np.float32)
+    if not np.isfinite(cloud).all():
         raise InputError(f"{path}: a coordinate is too large for a 32-bit float")
-    return points
+    return cloud
 
 
 def _read(path: Path) -> np.ndarray | Mesh:
@@ -271,7 +273,7 @@ def _ply(path: Path) -> np.ndarray | Mesh:
 def _trimesh(path: Path, raw: bytes, kind: str) -> Any:
     import trimesh
 
-    options = {"skip_materials": True} if kind == "obj" else {}
+    options: dict[str, Any] = {"skip_materials": True} if kind == "obj" else {}
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asp_neuro.data.axes import check_up
-from asp_neuro.data.clouds import CloudSet, check_split
+from asp_neuro.data.clouds import CloudSet, check_numbers, check_split
 from asp_neuro.data.folder import read_folder
 from asp_neuro.data.modelnet import MODELNET10, form_of, read_modelnet
 from asp_neuro.data.shapes import shapes
@@ -85,8 +85,7 @@ def load(
     classes  a model's classes: labels are renumbered to them, and a label outside of them is an error
     """
     check_split(split)
-    if n_points < 1:
-        raise UsageError(f"n_points is {n_points}, it must be at least 1")
+    check_numbers(n_points, seed)
     if up is not None:
         check_up(up)
     place = data if isinstance(data, Place) else locate(_guess(classes), data)

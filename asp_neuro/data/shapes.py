@@ -14,10 +14,10 @@ Every body is an upright profile (r, y) carried around the up axis, on a round o
 
 Height, width, taper and bulge have one law for all classes, so that sizes and moments say little and the parts say a
 lot: the top first, then the bottom or the side, depending on what the top showed. Then comes what a sensor does: uneven
-scale, tilt, a cut-off side, stray points, a clump of clutter, noise. Labels are drawn independently and are always true;
+scale, tilt, a cut-off side, stray points, a clump of clutter, noise. Labels are drawn independently and always true;
 a hidden end is what makes a few clouds undecidable.
 
-Frozen: the clouds are bit for bit a function of (seed, split, n_points). Coordinates lie on a grid of 2^-12, so that the
+Frozen: the clouds are bit for bit a function of (seed, split, n_points). Coordinates lie on a grid of 2^-12, so the
 last bit of a machine's sine cannot change them.
 """
 
@@ -27,14 +27,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asp_neuro.data.clouds import SPLITS, CloudSet, check_split
-from asp_neuro.errors import UsageError
+from asp_neuro.data.clouds import SPLITS, CloudSet, check_numbers, check_split
 
 SIZES = {"train": 2000, "validation": 400, "calibration": 800, "test": 600}
 CAP = 8  # straight pieces of a profile: each cap
 SIDE = 4  # ... and the side
 SPARE = 1.6  # points drawn per point kept; the rest is what the cut-off side takes away
-BLOCK = 100  # clouds made at once: 100 x 1639 points stay in the cache
+BLOCK = 100  # clouds made at once: their points stay in the cache
 GRID = 4096.0
 
 
@@ -67,9 +66,8 @@ ROUNDED = {"flat": 0.0, "dome": 1.0, "point": 0.0, "hollow": 1.0}
 def shapes(split: str, n_points: int = 1024, seed: int = 0) -> CloudSet:
     """The built-in clouds of one split; another seed is another draw of the same kind."""
     check_split(split)
-    if n_points < 1:
-        raise UsageError(f"n_points is {n_points}, it must be at least 1")
-    stream = np.random.SeedSequence(entropy=(20_24, seed), spawn_key=(SPLITS.index(split),))
+    check_numbers(n_points, seed)
+    stream = np.random.SeedSequence(entropy=(2024, seed), spawn_key=(SPLITS.index(split),))
     n = SIZES[split]
     blocks = [
         _block(np.random.default_rng(child), min(BLOCK, n - k * BLOCK), n_points)
@@ -167,7 +165,7 @@ def _turn(a: np.ndarray, b: np.ndarray, angle: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _hide_a_side(rng: np.random.Generator, cloud: np.ndarray, n_points: int) -> np.ndarray:
-    """Cut off what lies farthest in a random direction (up to 30 %), keep the first n_points of the rest."""
+    """Cut off what lies farthest in a random direction (up to a quarter), keep the first n_points of the rest."""
     n, drawn, _ = cloud.shape
     d = rng.normal(size=(n, 1, 3))
     depth = (cloud * d).sum(axis=2) / np.sqrt((d * d).sum(axis=2))
