@@ -50,7 +50,7 @@ def make_clouds(story: Story) -> str:
 
     story.clouds = load("shapes", "test", seed=story.seed)
     n, n_points, _ = story.clouds.points.shape
-    return f"{n} clouds of {n_points} points in {len(story.clouds.classes)} classes: {', '.join(story.clouds.classes)}"
+    return f"{n} clouds of {n_points} points, {len(story.clouds.classes)} classes: {', '.join(story.clouds.classes)}"
 
 
 def cut_into_chunks(story: Story) -> str:
@@ -59,7 +59,8 @@ def cut_into_chunks(story: Story) -> str:
     assert story.clouds is not None
     how = Chunking(n_groups=64, group_size=16, n_chunks=16)  # the compact model's
     story.chunks = cut(story.clouds.points, how, story.clouds.names)
-    return f"{how.n_chunks} chunks a cloud"
+    sizes = story.chunks.mask().sum(axis=2)  # [n, M] points
+    return f"{how.n_chunks} chunks a cloud, of {sizes.min()} to {sizes.max()} points, {sizes.mean():.0f} on average"
 
 
 STEPS: Sequence[tuple[str, Callable[[Story], str]]] = (

@@ -10,7 +10,7 @@ def test_the_demo_runs_in_an_empty_folder(shell):
     said = shell("demo", "--json")
     assert said.code == 0, said.err
     assert [set(step) for step in said.json["steps"]] == [{"name", "seconds", "summary"}] * len(said.json["steps"])
-    assert said.json["steps"][0]["summary"].startswith("600 clouds of 1024 points in 8 classes")
+    assert said.json["steps"][0]["summary"].startswith("600 clouds of 1024 points, 8 classes")
     assert f"[1/{len(said.json['steps'])}]" in said.err
 
 
