@@ -54,11 +54,12 @@ def make_clouds(story: Story) -> str:
 
 
 def cut_into_chunks(story: Story) -> str:
-    from asp_neuro.cloud import Chunking, cut
+    from asp_neuro.cloud import Chunking
+    from asp_neuro.grouping import chunks_of
 
     assert story.clouds is not None
     how = Chunking(n_groups=64, group_size=16, n_chunks=16)  # the compact model's
-    story.chunks = cut(story.clouds.points, how, story.clouds.names)
+    story.chunks = chunks_of(story.clouds.points, how, story.clouds.names)
     sizes = story.chunks.mask().sum(axis=2)  # [n, M] points
     return f"{how.n_chunks} chunks a cloud, of {sizes.min()} to {sizes.max()} points, {sizes.mean():.0f} on average"
 

@@ -35,6 +35,16 @@ class Said:
         return json.loads(self.out)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Chunks are cached in a folder of this test run, shared by its workers, and never in the user's home."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASP_NEURO_CACHE", str(folder))
+        yield
+
+
 @pytest.fixture
 def cli(capsys):
     """`cli("doctor", "--json")`: the command line within this process; `verbs=` replaces its table."""
