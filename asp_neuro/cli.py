@@ -153,7 +153,8 @@ class _Terminated(SystemExit):
 def main(argv: Sequence[str] | None = None, verbs: Sequence[Verb] = VERBS) -> int:
     """Run one verb and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    as_json, debug = _asked("--json", words), _asked("--debug", words)
+    for_people = any(_asked(flag, words) for flag in ("-h", "--help", "--version"))
+    as_json, debug = _asked("--json", words) and not for_people, _asked("--debug", words)
     try:
         with _sigterm_raises(), _stdout_kept_for_json(as_json) as stdout:
             try:

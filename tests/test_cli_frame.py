@@ -221,6 +221,10 @@ def test_the_help_lists_every_verb(cli):
     assert all(f"\n    {row.name} " in listed and row.summary in listed for row in VERBS)
 
 
+def test_help_is_for_people_even_beside_json(cli):
+    assert cli("doctor", "--json", "--help").out == cli("doctor", "--help").out != ""
+
+
 def test_the_version_is_the_packages(cli):
     said = cli("--version")
     assert (said.code, said.out) == (0, f"asp-neuro {__version__}\n")
