@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import importlib.metadata
 import importlib.resources
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -151,24 +155,59 @@ def test_data_folders_are_found_through_the_installed_package(package, folder):
 
 @pytest.mark.parametrize("folder", ["train/recipes", "hw_configs"])
 def test_data_folders_hold_no_code(folder):
-    import ast
-
     (only,) = (ROOT / folder).rglob("*.py")
     (statement,) = ast.parse(only.read_text()).body
     assert isinstance(statement, ast.Expr), f"{only} holds more than a docstring"
 
 
-def test_constraints_are_names_and_exact_versions_only():
-    import re
+def undeclared(source: str, declared: set[str]) -> set[str]:
+    """Top-level modules that `source` imports, at any depth, and that no declared distribution brings."""
+    nodes = list(ast.walk(ast.parse(source)))
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    tops = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names) - {"asp_neuro"}
+    return tops - set().union(*map(brought_by, declared))
 
+
+@functools.cache
+def brought_by(distribution: str) -> frozenset[str]:
+    """The top-level modules that an installed distribution holds."""
+    files = importlib.metadata.files(distribution) or []
+    return frozenset(file.parts[0].split(".")[0] for file in files if file.suffix in (".py", ".so"))
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=!~ ]", line)[0].lower() for line in requirements}
+
+
+ASKED = names_of(PROJECT["project"]["dependencies"])
+ASKED_DEV = ASKED | names_of(PROJECT["project"]["optional-dependencies"]["dev"])
+
+
+def test_the_package_imports_nothing_that_set_up_does_not_bring():
+    # A library that happens to lie in somebody's .venv is missing in a clean clone.
+    for path in sorted((ROOT / "asp_neuro").rglob("*.py")):
+        assert not undeclared(path.read_text(), ASKED), path
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks", "train", "deploy"])
+def test_the_workshop_imports_nothing_that_set_up_does_not_bring(folder):
+    helpers = {path.stem for path in (ROOT / folder).rglob("*.py")}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        assert not undeclared(path.read_text(), ASKED_DEV) - helpers, path
+
+
+def test_an_import_that_nobody_brings_is_seen():
+    assert undeclared("def f():\n    import pandas.io\n    from requests import get", ASKED) == {"pandas", "requests"}
+    assert undeclared("import numpy.linalg, sklearn, os\nfrom lava.lib.dl import slayer", ASKED) == {"sklearn"}
+
+
+def test_constraints_are_names_and_exact_versions_only():
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert len(lines) > 50
     assert [line for line in lines if not re.fullmatch(r"[a-z0-9.-]+==[0-9a-z.]+", line)] == []
 
 
 def test_constraints_pin_everything_we_ask_for():
-    import re
-
     pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    asked = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"]
-    assert {re.split(r"[<>=!~]", line)[0].lower() for line in asked} <= pinned
+    assert ASKED_DEV - pinned == set()
