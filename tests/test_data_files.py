@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import struct
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asp_neuro.data import files as files_module
@@ -24,6 +25,7 @@ PCD_HEADER = (
     "# .PCD v0.7\nVERSION 0.7\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nCOUNT 1 1 1\nWIDTH {n}\nHEIGHT 1\n"
     "VIEWPOINT 0 0 0 1 0 0 0\nPOINTS {n}\nDATA {kind}\n"
 )
+PLY_FACES = "element face {n}\nproperty list uchar int vertex_indices\n"
 PLY_HEADER = "ply\nformat {kind} 1.0\nelement vertex {n}\nproperty float x\nproperty float y\nproperty float z\n"
 
 
@@ -77,6 +79,61 @@ def test_an_off_mesh_is_read_with_every_header_seen_in_the_wild(tmp_path: Path, 
     (tmp_path / "b.off").write_text("OFF\n" + TETRAHEDRON)
     one, two = (read_cloud(tmp_path / name, n_points=50) for name in ("a.off", "b.off"))
     np.testing.assert_array_equal(one, two)
+
+
+QUAD = {  # the unit square in the plane y = 0, as other programs write it
+    "polygon.off": "COFF\n4 1 0\n0 0 0 9 0 0 9\n1 0 0 9 0 0 9\n1 0 1 9 0 0 9\n0 0 1 9 0 0 9\n4 0 1 2 3\n",
+    "windows.off": "OFF\r\n4 2 0\r\n0 0 0\r\n1 0 0\r\n1 0 1\r\n0 0 1\r\n3 0 1 2\r\n3 0 2 3\r\n",
+    "one_line_less.off": "OFF\n4 1 0\n0 0 0\n1 0 0\n1 0 1\n0 0 1\n4 0 1 2 3",
+    "materials.obj": "mtllib none.mtl\no one\nv 0 0 0\nv 1 0 0\nv 1 0 1\nv 0 0 1\nvt 0 0\nvn 0 1 0\nusemtl red\n"
+    "f 1/1/1 2/1/1 3/1/1\no two\nusemtl blue\nf 1//1 3//1 4//1\n",
+    "faces.ply": PLY_HEADER.format(n=4, kind="ascii") + "property uchar red\nelement face 1\n"
+    "property list uchar int vertex_indices\nend_header\n0 0 0 9\n1 0 0 9\n1 0 1 9\n0 0 1 9\n4 0 1 2 3\n",
+}
+
+
+@pytest.mark.parametrize("name", QUAD)
+def test_meshes_of_other_programs_are_covered_evenly(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(QUAD[name].encode())
+    cloud = read_cloud(tmp_path / name, n_points=4000)
+    assert (cloud[:, 1] == 0).all()
+    for quarter in ((cloud[:, 0] < 0.5) == left for left in (True, False)):
+        assert 0.22 < (quarter & (cloud[:, 2] < 0.5)).mean() < 0.28
+
+
+def test_a_ply_with_an_empty_list_of_faces_is_a_cloud(tmp_path: Path) -> None:
+    header = PLY_HEADER.format(n=4, kind="ascii") + "property float nx\nelement face 0\n"
+    header += "property list uchar int vertex_indices\nend_header\n"
+    (tmp_path / "a.ply").write_text(header + rows(np.hstack([FOUR, FOUR[:, :1]])))
+    np.testing.assert_array_equal(read_cloud(tmp_path / "a.ply", n_points=4), FOUR)
+
+
+def test_fields_of_a_pcd_may_have_any_order_and_type(tmp_path: Path) -> None:
+    header = PCD_HEADER.format(n=2, kind="ascii").replace("x y z", "z x y").replace("F F F", "I F F")
+    (tmp_path / "a.pcd").write_text(header + "3 1.5 2.5\n6 4.5 5.5\n")
+    np.testing.assert_array_equal(read_cloud(tmp_path / "a.pcd", n_points=2), [[1.5, 2.5, 3], [4.5, 5.5, 6]])
+
+
+VALID = {
+    "a.off": b"OFF\n" + TETRAHEDRON.encode(),
+    "a.ply": (PLY_HEADER.format(n=4, kind="binary_little_endian") + "end_header\n").encode()
+    + FOUR.astype("<f4").tobytes(),
+    "a.pcd": PCD_HEADER.format(n=4, kind="binary").encode() + FOUR.astype("<f4").tobytes(),
+    "a.txt": rows(FOUR).encode(),
+}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(VALID)), st.integers(0, 300), st.integers(0, 40), st.binary(max_size=6))
+def test_a_damaged_file_is_read_or_refused_and_nothing_else(
+    tmp_path: Path, name: str, at: int, cut: int, junk: bytes
+) -> None:
+    content = VALID[name]
+    (tmp_path / name).write_bytes(content[:at] + junk + content[at + cut :])
+    with contextlib.suppress(InputError):
+        cloud = read_cloud(tmp_path / name, n_points=8)
+        assert cloud.shape == (8, 3)
+        assert np.isfinite(cloud).all()
 
 
 def test_points_of_a_mesh_lie_on_it_in_proportion_to_area(tmp_path: Path) -> None:
@@ -173,6 +230,9 @@ def saved(array: np.ndarray, folder: Path, name: str = "array.npy") -> bytes:
     return raw
 
 
+SHORT_FACES = (
+    PLY_HEADER.format(n=3, kind="ascii") + PLY_FACES.format(n=2) + "end_header\n0 0 0\n1 0 0\n0 1 0\n3 0 1 2\n"
+)
 BINARY_PLY = (PLY_HEADER.format(n=4, kind="binary_little_endian") + "end_header\n").encode()
 JUNK = bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8))
 BROKEN = {  # name of the file: content, words of the reason
@@ -187,7 +247,7 @@ BROKEN = {  # name of the file: content, words of the reason
     "junk.txt": (JUNK, "binary"),
     "zeros.txt": (bytes(300), "binary"),
     "one_point.txt": (b"1 2 3\n" * 50, "one distinct point"),
-    "huge_number.txt": (b"0 0 0\n1e300 0 0\n", "too large for a 32-bit"),
+    "huge_number.txt": (b"0 0 0\n1e300 0 0\n", "a coordinate of 1e+300"),
     "cloud.stl": (b"solid\n", "unknown kind of file '.stl'"),
     "no_suffix": (b"0 0 0\n", "unknown kind"),
     "junk.npy": (JUNK, "not a numpy array"),
@@ -204,6 +264,7 @@ BROKEN = {  # name of the file: content, words of the reason
     "no_vertices.ply": ((PLY_HEADER.format(n=0, kind="ascii") + "end_header\n").encode(), "no vertices"),
     "short.ply": (BINARY_PLY + bytes(24), "short.ply"),
     "short_ascii.ply": ((PLY_HEADER.format(n=4, kind="ascii") + "end_header\n0 0 0\n1 1 1\n").encode(), "short_ascii"),
+    "short_faces.ply": (SHORT_FACES.encode(), "1 faces, the header promises 2"),
     "absurd.ply": ((PLY_HEADER.format(n=10**10, kind="ascii") + "end_header\n").encode(), "the limit is"),
     "words.off": (b"hello\n", "no OFF header"),
     "short.off": (b"OFF\n4 4 0\n0 0 0\n1 0 0\n0 1 0\n", "truncated"),

@@ -10,6 +10,7 @@ import io
 import re
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from asp_neuro.errors import InputError
 
 MAX_POINTS = 5_000_000  # of one cloud, or vertices and faces of one mesh
 MAX_BYTES = 1_000_000_000  # of one file
+LARGEST = 1e18  # of a coordinate: its square is still a 32-bit float
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 OFF_HEADER = re.compile(
     r"(?:\s*#.*\n)*\s*C?OFF\s*(?:#.*\n\s*)*(\d+)\s+(\d+)"
@@ -46,10 +48,9 @@ def read_cloud(path: str | Path, *, n_points: int = 1024, up: str = "y", seed: i
         points = _sample(path, Mesh(to_y_up(content.vertices, up), content.faces), n_points, seed)
     else:
         points = resample(to_y_up(content, up), n_points, seed)
-    with np.errstate(over="ignore"):
-        cloud = points.astype(np.float32)
-    if not np.isfinite(cloud).all():
-        raise InputError(f"{path}: a coordinate is too large for a 32-bit float")
+    cloud = points.astype(np.float32)
+    if n_points > 1 and (cloud == cloud[0]).all():
+        raise InputError(f"{path}: only one distinct point in 32-bit floats")
     return cloud
 
 
@@ -106,6 +107,8 @@ def _check_points(path: Path, points: np.ndarray) -> None:
     bad = ~np.isfinite(points).all(axis=1)
     if bad.any():
         raise InputError(f"{path}: point {int(bad.argmax())} is not finite (NaN or inf)")
+    if np.abs(points).max() > LARGEST:
+        raise InputError(f"{path}: a coordinate of {np.abs(points).max():.3g}, the limit is {LARGEST:g}")
     if (points == points[0]).all():
         raise InputError(f"{path}: only one distinct point")
 
@@ -175,7 +178,7 @@ def read_array(path: Path, stream: Any, size: int, most: int = MAX_BYTES) -> np.
     try:
         version = np.lib.format.read_magic(stream)
         shape, fortran, dtype = NPY_HEADERS[version](stream)
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # numpy lets its tokenizer's errors through
         raise InputError(f"{path}: not a numpy array: {reason(error)}") from error
     if dtype.hasobject:
         raise InputError(f"{path}: holds Python objects (a pickle), which are never loaded")
@@ -186,7 +189,7 @@ def read_array(path: Path, stream: Any, size: int, most: int = MAX_BYTES) -> np.
         raise InputError(f"{path}: truncated: {size} bytes, the header promises {expected}")
     try:
         raw = stream.read(expected)
-    except (ValueError, EOFError, zipfile.BadZipFile, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged: {reason(error)}") from error
     if len(raw) != expected:
         raise InputError(f"{path}: truncated: {len(raw)} bytes, the header promises {expected}")
@@ -201,10 +204,10 @@ class Npz:
         check_file(path)
         try:
             self.zip = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, ValueError) as error:
-            raise InputError(f"{path}: not an npz file, or a truncated one: {reason(error)}") from error
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {reason(error)}") from error
+        except Exception as error:  # zipfile raises half a dozen types on damaged archives
+            raise InputError(f"{path}: not an npz file, or a truncated one: {reason(error)}") from error
 
     def __enter__(self) -> Npz:
         return self
@@ -226,7 +229,9 @@ class Npz:
         except KeyError as error:
             found = ", ".join(sorted(self.keys())) or "nothing"
             raise InputError(f"{self.path}: no array '{key}'; found {found}") from error
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        except InputError:
+            raise
+        except Exception as error:  # as above
             raise InputError(f"{self.path}: array '{key}' is damaged: {reason(error)}") from error
 
 
@@ -265,9 +270,12 @@ def _ply(path: Path) -> np.ndarray | Mesh:
     n_vertices = len(getattr(loaded, "vertices", ()))
     if n_vertices != sizes["vertex"]:
         raise InputError(f"{path}: truncated: {n_vertices} vertices, the header promises {sizes['vertex']}")
-    if sizes.get("face"):
-        return _mesh(path, loaded)
-    return np.asarray(loaded.vertices, np.float64)
+    if not sizes.get("face"):
+        return np.asarray(loaded.vertices, np.float64)
+    mesh = _mesh(path, loaded)
+    if len(mesh.faces) < sizes["face"]:  # polygons become several triangles, so more is right
+        raise InputError(f"{path}: truncated: {len(mesh.faces)} faces, the header promises {sizes['face']}")
+    return mesh
 
 
 def _trimesh(path: Path, raw: bytes, kind: str) -> Any:
@@ -293,6 +301,8 @@ def _mesh(path: Path, loaded: Any) -> Mesh:
         raise InputError(f"{path}: no vertices")
     if len(faces) == 0:
         raise InputError(f"{path}: the mesh has no faces; store a cloud without faces as ply, xyz, npy or pcd")
+    if vertices.shape[1:] != (3,) or faces.shape[1:] != (3,):
+        raise InputError(f"{path}: {vertices.shape} vertices and {faces.shape} faces, expected 3 columns each")
     if faces.min() < 0 or faces.max() >= len(vertices):
         raise InputError(f"{path}: a face names a vertex that does not exist")
     return Mesh(vertices.astype(np.float64), faces.astype(np.int64))
@@ -318,10 +328,11 @@ def _pcd(path: Path) -> np.ndarray:
     check_count(path, n)
     if n == 0:
         raise InputError(f"{path}: no points")
-    loaded = _pypcd(path, raw)
-    if missing := [axis for axis in "xyz" if axis not in loaded.fields]:
-        raise InputError(f"{path}: no field {', '.join(missing)}; found {', '.join(loaded.fields)}")
-    points = np.asarray(loaded.numpy(("x", "y", "z")), np.float64)
+    table = np.atleast_1d(_pypcd(path, raw).pc_data)  # one record a point
+    fields = table.dtype.names or ()
+    if missing := [axis for axis in "xyz" if axis not in fields]:
+        raise InputError(f"{path}: no field {', '.join(missing)}; found {', '.join(fields)}")
+    points = np.stack([table[axis].astype(np.float64) for axis in "xyz"], axis=-1)
     if points.shape != (n, 3):
         raise InputError(f"{path}: truncated: {len(points)} points, the header promises {n}")
     return points
