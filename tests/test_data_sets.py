@@ -296,6 +296,18 @@ def test_official_meshes_are_carved_without_overlap(tmp_path: Path) -> None:
     assert load(root, "train", n_points=20).sha256() == sets["train"].sha256()
 
 
+def test_a_folder_with_the_ten_classes_is_modelnet10(tmp_path: Path) -> None:
+    for kind in MODELNET10:
+        (tmp_path / kind / "test").mkdir(parents=True)
+        (tmp_path / kind / "test" / f"{kind}_0001.off").write_text(off())
+    (tmp_path / "sofa" / "train").mkdir()
+    test = load(tmp_path, "test", n_points=4)
+    assert test.source.startswith("modelnet10 (off)")
+    assert test.labels.tolist() == list(range(10))
+    with pytest.raises(MissingError, match=r"no meshes Class/train/\*\.off"):
+        load(tmp_path, "train")
+
+
 def test_an_official_class_without_meshes_is_refused(tmp_path: Path) -> None:
     root = write_meshes(tmp_path / "ModelNet")
     (root / "bed" / "train").mkdir(parents=True)

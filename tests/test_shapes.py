@@ -137,6 +137,7 @@ def test_sizes_and_places_say_nothing_about_the_class(splits: dict[str, CloudSet
     assert np.ptp(means) < 0.5 * height.std()
 
 
+@pytest.mark.slow
 def test_a_forest_on_simple_features_lands_between_65_and_85_percent() -> None:
     pytest.importorskip("sklearn")
     path = Path(__file__).parents[1] / "benchmarks" / "shapes_forest.py"

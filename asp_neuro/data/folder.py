@@ -11,6 +11,7 @@ from asp_neuro.data.clouds import CloudSet
 from asp_neuro.data.files import READERS, read_cloud, reason
 from asp_neuro.data.splits import CARVED, SHARES, by_share
 from asp_neuro.errors import InputError, MissingError
+from asp_neuro.report import progress
 
 SPLIT_NAMES = {"train": "train", "validation": "validation", "val": "validation", "calibration": "calibration",
                "cal": "calibration", "test": "test"}  # fmt: skip
@@ -33,7 +34,7 @@ def gather(
 ) -> CloudSet:  # fmt: skip
     """Read the files one by one into one array."""
     points = np.empty((len(paths), n_points, 3), np.float32)
-    for i, path in enumerate(paths):
+    for i, path in enumerate(progress(paths, label="reading clouds")):
         points[i] = read_cloud(path, n_points=n_points, up=up, seed=seed)
     return CloudSet(points, np.array(labels, np.int64), tuple(names), tuple(classes), source)
 

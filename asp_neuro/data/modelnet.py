@@ -67,6 +67,8 @@ def read_modelnet(path: Path, name: str, split: str, n_points: int, up: str | No
     form = form_of(path)
     if form is None:
         raise InputError(f"{path}: no ModelNet there: neither its npz files, nor its meshes, nor its text folders")
+    if form == "off" and set(class_folders(path)) == set(MODELNET10):
+        name = "modelnet10"  # whatever it was taken for: these meshes are no ModelNet40
     up = up or UP[form]
     source = f"{name} ({form}) in {path}, {split} split, {up} up"
     read = {"npz": _read_npz, "off": _read_off, "text": _read_text}[form]
