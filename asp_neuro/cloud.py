@@ -94,6 +94,14 @@ class Chunks:
         m = np.arange(self.n_chunks)[None, :, None]
         return (self.first[:, None, :] == m) | (self.second[:, None, :] == m)
 
+    def groups_of_chunks(self) -> np.ndarray:
+        """[n, M, S] uint8 (uint16 above 256 groups): each chunk's groups, padded by repeating its first one."""
+        belongs = self.belongs()
+        count = belongs.sum(axis=2)[..., None]  # [n, M, 1]
+        order = np.argsort(~belongs, axis=2, kind="stable")[..., : int(count.max())]
+        padded = np.where(np.arange(order.shape[2]) < count, order, order[..., :1])
+        return padded.astype(np.uint8 if belongs.shape[2] <= 256 else np.uint16)
+
 
 def normalise(points: np.ndarray, names: Sequence[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Raw clouds [n, P, 3] -> grid coordinates [n, P, 3] (float64, sorted, distinct first) and n_distinct [n]."""

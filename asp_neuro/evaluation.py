@@ -36,6 +36,13 @@ class Record:
         return self.correct(average).mean(axis=1)
 
 
+def surprise(record: Record) -> float:
+    """Mean negative log-likelihood of the true class, over all steps: less noisy than accuracy, for choices."""
+    shifted = record.logits - record.logits.max(axis=2, keepdims=True)
+    log = shifted - np.log(np.exp(shifted).sum(axis=2, keepdims=True))
+    return float(-log[:, np.arange(len(record.labels)), record.labels].mean())
+
+
 def accuracy_at(record: Record, at: Iterable[int] = (1, 2, 3, 4, 8)) -> dict[str, float]:
     """The share of right answers after some numbers of observations, and at full budget ("M")."""
     curve = record.accuracy()

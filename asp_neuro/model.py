@@ -8,7 +8,7 @@ At training all chunks are encoded at once (`look`), and `rollout` plays the epi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -51,7 +51,6 @@ class Moment:
     visited: Tensor  # [b, M] 0 / 1
     step: int = 0
     mask: bool = True
-    peeked: Tensor | None = field(default=None)
 
     def scores(self, policy: Policy) -> Tensor:
         """[b, M], visited chunks masked out."""
@@ -84,6 +83,16 @@ class Model(nn.Module):
         self.policy = Policy(how.neurons, how.policy_width, how.scorer)
         self.mask = how.mask
 
+    @torch.no_grad()
+    def measure(self, batch: Batch) -> None:
+        """Fix the scale of the inputs from clouds of the training data."""
+        near = batch.points.gather(1, batch.members.flatten(1).unsqueeze(2).expand(-1, -1, 3))
+        near = near.view(*batch.members.shape, 3)
+        self.encoder.reach.copy_((near - near[:, :, :1]).std() * 2.0)
+        seen = batch.descriptors.flatten(0, 1)
+        self.policy.centre.copy_(seen.mean(dim=0))
+        self.policy.spread.copy_(seen.std(dim=0).clamp_min(1e-3))
+
     def look(self, batch: Batch) -> Sight:
         embedding = self.encoder(batch.points, batch.members, batch.lists)  # [b, M, D]
         return Sight(self.mixer.gates(embedding), self.policy.geometry(batch.descriptors))
@@ -101,40 +110,42 @@ class Model(nn.Module):
         last = state.membrane[-1] / folded[-1].units
         return self.belief_norm(last.to(self.belief_norm.weight.dtype))
 
-    def observe(self, moment: Moment, choice: Tensor) -> tuple[Tensor, Tensor]:
-        """Take the chosen chunk [b, M] one-hot: advances `moment`; returns logits [b, C] and spikes [L, b, H]."""
+    def observe(self, moment: Moment, choice: Tensor) -> None:
+        """Take the chosen chunk [b, M] one-hot: advances `moment`."""
         gates = (choice.unsqueeze(1) @ moment.sight.gates).squeeze(1)
         drive, moment.carry = self.mixer.step(moment.carry, gates)
-        _, spikes, moment.state = self.head.run(drive.unsqueeze(0), moment.state, moment.folded)
+        moment.state = self.head.step(drive, moment.state, moment.folded)
         moment.belief = self.belief(moment.state, moment.folded)
         moment.visited = torch.maximum(moment.visited, choice.detach())
         moment.step += 1
-        return self.readout(moment.belief), spikes[0]
 
     @torch.no_grad()
     def peek(self, moment: Moment) -> Tensor:
         """Logits [b, M, C] that each chunk would lead to, one step ahead; nothing advances."""
         b, m = moment.visited.shape
         drive, _ = self.mixer.step(moment.carry.unsqueeze(1), moment.sight.gates)
-        membrane, spikes = (x.repeat_interleave(m, dim=1) for x in moment.state)
-        _, _, after = self.head.run(drive.reshape(1, b * m, -1), State(membrane, spikes), moment.folded)
+        spread = State(*(tuple(x.repeat_interleave(m, dim=0) for x in layers) for layers in moment.state))
+        after = self.head.step(drive.reshape(b * m, -1), spread, moment.folded)
         return self.readout(self.belief(after, moment.folded)).view(b, m, -1)
 
     def rollout(self, sight: Sight, choose: Choose, n_steps: int) -> Rollout:
         """Play `n_steps` observations with the given rule."""
         moment = self.begin(sight)
-        logits, order, rates, highest = [], [], [], None
+        beliefs, order, states = [], [], []
         for _ in range(n_steps):
             choice = choose(moment)
-            step_logits, spikes = self.observe(moment, choice)
-            logits.append(step_logits)
-            order.append(choice.detach().argmax(dim=1))
-            rates.append(spikes.mean(dim=(1, 2)))
-            with torch.no_grad():
-                units = torch.stack([layer.units for layer in moment.folded]).unsqueeze(1)
-                reached = (moment.state.membrane / units).abs().amax(dim=1)
-                highest = reached if highest is None else torch.maximum(highest, reached)
-        return Rollout(torch.stack(logits), torch.stack(order), torch.stack(rates).mean(dim=0), highest)
+            self.observe(moment, choice)
+            beliefs.append(moment.belief)
+            order.append(choice.detach())
+            states.append(moment.state)
+        layers = range(len(moment.folded))
+        rates = [torch.stack([state.spikes[layer] for state in states]).mean() for layer in layers]
+        with torch.no_grad():
+            highest = [torch.stack([s.membrane[k] for s in states]).abs().amax(dim=(0, 1)) for k in layers]
+            highest = [u / constants.units for u, constants in zip(highest, moment.folded, strict=True)]
+        return Rollout(
+            self.readout(torch.stack(beliefs)), torch.stack(order).argmax(dim=2), torch.stack(rates), torch.stack(highest)
+        )
 
 
 def one_hot(index: Tensor, n: int, like: Tensor) -> Tensor:

@@ -47,9 +47,13 @@ class Policy(nn.Module):
         return torch.tanh(self.from_belief(belief)[:, None, :] + geometry) @ self.weight
 
 
-def sample(scores: Tensor, temperature: float, noise: Tensor) -> Tensor:
-    """Hard Gumbel-softmax choice [b, M]: one-hot forward, softened backward. `noise` is uniform on (0, 1)."""
-    gumbel = -torch.log(-torch.log(noise))
-    soft = torch.softmax((scores + gumbel) / temperature, dim=1)
+def gumbel(noise: Tensor) -> Tensor:
+    """Uniform noise on (0, 1) -> Gumbel noise."""
+    return -torch.log(-torch.log(noise))
+
+
+def sample(scores: Tensor, temperature: float, disturbance: Tensor) -> Tensor:
+    """Hard Gumbel-softmax choice [b, M]: one-hot forward, softened backward. `disturbance` is Gumbel noise."""
+    soft = torch.softmax((scores + disturbance) / temperature, dim=1)
     hard = torch.zeros_like(soft).scatter_(1, soft.argmax(dim=1, keepdim=True), 1.0)
     return hard + (soft - soft.detach())

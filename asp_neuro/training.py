@@ -22,10 +22,10 @@ from torch import Tensor
 
 from asp_neuro import checkpoint, losses
 from asp_neuro.errors import AspError, ConfigError, InputError
-from asp_neuro.evaluation import accuracy_at, evaluate
+from asp_neuro.evaluation import accuracy_at, evaluate, surprise
 from asp_neuro.examples import Examples
 from asp_neuro.model import Batch, Model, Moment, one_hot, true_likelihood
-from asp_neuro.policy import VISITED, sample
+from asp_neuro.policy import VISITED, gumbel, sample
 from asp_neuro.recipe import Recipe
 
 
@@ -74,9 +74,7 @@ def build(recipe: Recipe, classes: tuple[str, ...]) -> Model:
 def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     model = build(recipe, classes)
     sample_index = np.random.default_rng(recipe.seed).permutation(len(examples))[:512]
-    seen = examples.batch(np.sort(sample_index)).descriptors.flatten(0, 1)
-    model.policy.centre.copy_(seen.mean(dim=0))
-    model.policy.spread.copy_(seen.std(dim=0).clamp_min(1e-3))
+    model.measure(examples.batch(np.sort(sample_index)))
     return Run(recipe, classes, model, _optimiser(recipe, model), {k: v.clone() for k, v in _averaged(model)})
 
 
@@ -117,8 +115,9 @@ def batch_loss(
     """
     model, how = run.model, run.recipe.train
     heat = temperature(run.recipe, share)
-    order = random[:, :-1].argsort(dim=1)
+    disturbance = gumbel(noise)
     takes_random = (random[:, -1:] < how.random_share).to(noise.dtype)
+    blind = one_hot(random[:, :-1].argsort(dim=1), noise.shape[2], noise).transpose(0, 1) * takes_random  # [T, b, M]
     copied: list[Tensor] = []
 
     def choose(moment: Moment) -> Tensor:
@@ -126,9 +125,7 @@ def batch_loss(
         if how.imitation > 0.0 and moment.step < min(how.imitation_steps, noise.shape[2] - 1):
             likelihood = true_likelihood(model.peek(moment), batch.labels) / how.imitation_temperature
             copied.append(losses.imitation(scores, likelihood + moment.visited * VISITED, 1.0, n_total))
-        sampled = sample(scores, heat, noise[moment.step])
-        blind = one_hot(order[:, moment.step], noise.shape[2], sampled)
-        return takes_random * blind + (1.0 - takes_random) * sampled
+        return torch.addcmul(blind[moment.step], sample(scores, heat, disturbance[moment.step]), 1.0 - takes_random)
 
     played = model.rollout(model.look(batch), choose, noise.shape[0])
     loss = losses.answers(played.logits, batch.labels, how.smoothing, n_total)
@@ -267,7 +264,11 @@ def train(
             record = evaluate(model, validation)
         run.seconds += time.perf_counter() - began
         row.update(
-            epoch=run.epoch, accuracy_at=accuracy_at(record), deploy=run.model.head.deploy, seconds=round(run.seconds, 2)
+            epoch=run.epoch,
+            accuracy_at=accuracy_at(record),
+            surprise=surprise(record),
+            deploy=run.model.head.deploy,
+            seconds=round(run.seconds, 2),
         )
         run.history.append(row)
         if main:

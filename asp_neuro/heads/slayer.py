@@ -41,10 +41,10 @@ class Folded(NamedTuple):
 
 
 class State(NamedTuple):
-    """Carried membranes and spikes of all layers, [L, batch, H] each."""
+    """Carried membranes and spikes, [batch, H] per layer."""
 
-    membrane: Tensor
-    spikes: Tensor
+    membrane: tuple[Tensor, ...]
+    spikes: tuple[Tensor, ...]
 
 
 class _SoftResetRun(torch.autograd.Function):
@@ -56,44 +56,49 @@ class _SoftResetRun(torch.autograd.Function):
     @staticmethod
     def forward(ctx, pre, membrane, spikes, lam, theta, theta_fire, slope, integer):  # noqa: ANN001, ANN205
         drive = pre.clamp_min(0.0)
-        membranes, fired = torch.empty_like(pre), torch.empty_like(pre)
-        u, s = membrane, spikes
+        membranes, fired = [membrane], [spikes]
         for t in range(len(pre)):
-            leaked = u * lam
+            leaked = membranes[-1] * lam
             if integer:
-                u = rest(leaked.trunc_(), drive[t], theta, s).clamp_(STATE_MIN, STATE_MAX)
+                held = rest(leaked.trunc_(), drive[t], theta, fired[-1]).clamp_(STATE_MIN, STATE_MAX)
             else:
-                u = rest(leaked, drive[t], theta, s)
-            s = fires(u, theta_fire).to(u.dtype)
-            membranes[t], fired[t] = u, s
-        ctx.save_for_backward(pre, membrane, spikes, lam, theta, theta_fire, slope, membranes, fired)
-        return membranes, fired
+                held = rest(leaked, drive[t], theta, fired[-1])
+            membranes.append(held)
+            fired.append(fires(held, theta_fire).to(held.dtype))
+        all_membranes, all_fired = _along_time(membranes), _along_time(fired)
+        ctx.save_for_backward(pre, lam, theta, theta_fire, slope, all_membranes, all_fired)
+        return all_membranes[1:], all_fired[1:]
 
     @staticmethod
     def backward(ctx, grad_membranes, grad_fired):  # noqa: ANN001, ANN205
-        pre, membrane, spikes, lam, theta, theta_fire, slope, membranes, fired = ctx.saved_tensors
-        distance = ((membranes - theta_fire) * slope).float()
+        pre, lam, theta, theta_fire, slope, membranes, fired = ctx.saved_tensors
+        distance = ((membranes[1:] - theta_fire) * slope).float()
         surrogate = (slope / (1.0 + (math.pi * distance) ** 2)).to(pre.dtype)  # d spike / d membrane
-        total = torch.empty_like(pre)  # gradient at each membrane, all paths
-        at_spike = torch.empty_like(pre)
-        late = torch.zeros_like(membrane)  # gradient at the membrane one step later
+        total: list[Tensor] = []  # gradient at each membrane, all paths, last step first
+        at_spike: list[Tensor] = []
         for t in range(len(pre) - 1, -1, -1):
-            torch.addcmul(grad_fired[t], theta, late, value=-1.0, out=at_spike[t])
-            now = torch.addcmul(grad_membranes[t], lam, late)
-            torch.addcmul(now, at_spike[t], surrogate[t], out=total[t])
-            late = total[t]
-        before = torch.cat([membrane.unsqueeze(0), membranes[:-1]])
-        spikes_before = torch.cat([spikes.unsqueeze(0), fired[:-1]])
+            now, spike = grad_membranes[t], grad_fired[t]
+            if total:
+                now = torch.addcmul(now, lam, total[-1])
+                spike = torch.addcmul(spike, theta, total[-1], value=-1.0)
+            at_spike.append(spike)
+            total.append(torch.addcmul(now, spike, surrogate[t]))
+        first = total[-1]
+        all_total = _along_time(total[::-1])
         return (
-            total * (pre > 0.0),
-            late * lam,
-            -late * theta,
-            (total * before).sum(dim=(0, 1)),
-            -(total * spikes_before).sum(dim=(0, 1)),
-            -(at_spike * surrogate).sum(dim=(0, 1)),
+            all_total * (pre > 0.0),
+            first * lam,
+            -first * theta,
+            (all_total * membranes[:-1]).sum(dim=(0, 1)),
+            -(all_total * fired[:-1]).sum(dim=(0, 1)),
+            -(_along_time(at_spike[::-1]) * surrogate).sum(dim=(0, 1)),
             None,
             None,
         )
+
+
+def _along_time(steps: list[Tensor]) -> Tensor:
+    return torch.stack(steps) if len(steps) > 1 else steps[0].unsqueeze(0)
 
 
 def round_through(x: Tensor) -> Tensor:
@@ -256,30 +261,33 @@ class SpikingHead(nn.Module):
         """All membranes at rest."""
         weight = self.layers[0].synapse.weight
         dtype = torch.float64 if self.deploy else weight.dtype
-        zero = torch.zeros(len(self.layers), batch, self.n_neurons, dtype=dtype, device=weight.device)
+        zero = (torch.zeros(batch, self.n_neurons, dtype=dtype, device=weight.device),) * len(self.layers)
         return State(zero, zero)
 
-    def run(self, drive: Tensor, state: State, folded: list[Folded]) -> tuple[Tensor, Tensor, State]:
-        """Drives [T, batch, n] from a carried state -> membranes and spikes [T, L, batch, H], and the state after.
+    def run(self, drive: Tensor, state: State, folded: list[Folded]) -> tuple[list[Tensor], list[Tensor], State]:
+        """Drives [T, batch, n] from a carried state -> per layer membranes and spikes [T, batch, H]; the state after.
 
         Membranes are in state units; `folded[l].units` brings them back.
         """
         z = round_through(drive.double() * 2.0**DRIVE_BITS) if self.deploy else drive
-        membranes, fired, total = [], [], None
-        for index, (layer, constants) in enumerate(zip(self.layers, folded, strict=True)):
-            u, s = layer.run(z, constants, state.membrane[index], state.spikes[index], self.deploy)
-            membranes.append(u)
-            fired.append(s)
-            total = s if total is None else total + s
-            z = total
-        u_all, s_all = torch.stack(membranes, dim=1), torch.stack(fired, dim=1)
-        return u_all, s_all, State(u_all[-1], s_all[-1])
+        membranes: list[Tensor] = []
+        fired: list[Tensor] = []
+        for layer, constants, u, s in zip(self.layers, folded, *state, strict=True):
+            u_all, s_all = layer.run(z, constants, u, s, self.deploy)
+            z = s_all + z if fired else s_all
+            membranes.append(u_all)
+            fired.append(s_all)
+        return membranes, fired, State(tuple(u[-1] for u in membranes), tuple(s[-1] for s in fired))
+
+    def step(self, drive: Tensor, state: State, folded: list[Folded]) -> State:
+        """One observation: drives [batch, n] from a carried state -> the state after."""
+        return self.run(drive.unsqueeze(0), state, folded)[2]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """SLAYER's call: drives (batch, channel, time) -> last layer's membranes (float units) and spikes, from rest."""
         folded = self.fold()
         membranes, fired, _ = self.run(x.permute(2, 0, 1), self.start(len(x)), folded)
-        return (membranes[:, -1] / folded[-1].units).permute(1, 2, 0), fired[:, -1].permute(1, 2, 0)
+        return (membranes[-1] / folded[-1].units).permute(1, 2, 0), fired[-1].permute(1, 2, 0)
 
     @torch.no_grad()
     def fix_scales(self, max_membrane: np.ndarray, headroom: float = 2.0) -> None:
