@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from asp_neuro.errors import ConfigError, InputError
 GRID = 2.0**14  # grid steps per unit length
 N_DESCRIPTOR = 8
 MAX_POINTS = 2**13  # what fits beside a squared distance in one exact float64 sort key (see `nearest_points`)
+MAX_CHUNKS = 2**7  # chunks are numbered in int8
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,15 @@ class Chunking:
     def __post_init__(self) -> None:
         if not 1 <= self.n_chunks <= self.n_groups:
             raise ConfigError(f"n_chunks = {self.n_chunks} must be between 1 and n_groups = {self.n_groups}")
+        if self.n_chunks > MAX_CHUNKS:
+            raise ConfigError(f"n_chunks = {self.n_chunks} exceeds {MAX_CHUNKS}")
         if not max(self.n_groups, self.group_size) <= self.n_points <= MAX_POINTS:
             raise ConfigError(
                 f"n_groups = {self.n_groups} and group_size = {self.group_size} need at most n_points = {self.n_points}"
                 f" points, and n_points at most {MAX_POINTS}"
             )
-        if self.group_size < 1 or self.overlap < 1.0 or (self.radius is not None and self.radius <= 0.0):
+        in_range = self.group_size >= 1 and 1.0 <= self.overlap < np.inf  # so that NaN is out of range too
+        if not in_range or not (self.radius is None or self.radius > 0.0):
             raise ConfigError(
                 f"group_size = {self.group_size} (at least 1), overlap = {self.overlap} (at least 1), "
                 f"radius = {self.radius} (none, or above 0)"
@@ -108,6 +113,10 @@ def normalise(points: np.ndarray, names: Sequence[str] | None = None) -> tuple[n
     raw = np.asarray(points, dtype=np.float64)
     if raw.ndim != 3 or raw.shape[2] != 3:
         raise InputError(f"a batch of clouds has shape [n, points, 3], got {list(raw.shape)}")
+    if raw.shape[1] > MAX_POINTS:
+        raise InputError(
+            f"{_name(names, 0)}: {raw.shape[1]} points, at most {MAX_POINTS} can be cut; take fewer of them"
+        )
     finite = np.isfinite(raw).all(axis=(1, 2))
     if not finite.all():
         bad = int(np.argmin(finite))
@@ -186,8 +195,10 @@ def assign_chunks(centres: np.ndarray, n_chunks: int, overlap: float) -> tuple[n
     """Centre coordinates [b, G, 3] -> first chunk [b, G] and second chunk [b, G] (-1: none).
 
     The seeds are the farthest-point sample of the centres; as the centres already stand in that order, they are the
-    first M of them.
+    first M of them. The ratio is compared as a fraction of integers (1.15 is 23/20), so that equality is equality:
+    in floating point half of the exact ties would fall on the wrong side.
     """
+    ratio = Fraction(str(float(overlap))).limit_denominator(1000)  # denominator^2 times a squared distance stays exact
     steps = centres * GRID
     square = ((steps[:, :, None, :] - steps[:, None, :n_chunks, :]) ** 2).sum(axis=3)  # [b, G, M]
     first = square.argmin(axis=2)
@@ -196,7 +207,7 @@ def assign_chunks(centres: np.ndarray, n_chunks: int, overlap: float) -> tuple[n
     np.put_along_axis(rest, first[..., None], np.inf, axis=2)
     second = rest.argmin(axis=2)
     after = np.take_along_axis(rest, second[..., None], axis=2)[..., 0]
-    shared = np.sqrt(after) <= overlap * np.sqrt(nearest)
+    shared = after * ratio.denominator**2 <= nearest * ratio.numerator**2
     return first.astype(np.int8), np.where(shared, second, -1).astype(np.int8)
 
 
@@ -242,6 +253,11 @@ class Augmentation:
     jitter: float = 0.01  # standard deviation, clipped at five of them
     turn: float = 0.0  # largest turn about the up axis, in degrees
     drop: float = 0.0  # largest share of the points dropped (replaced by a kept one)
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("scale", 1, 10), ("shift", 0, 10), ("jitter", 0, 1), ("turn", 0, 180), ("drop", 0, 1)):
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{name} = {getattr(self, name)} must be between {low} and {high}")
 
 
 def augment(points: np.ndarray, how: Augmentation, rng: np.random.Generator) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The chunks of a whole data set, computed once and kept on disk.
 
-The cache is found by a hash of the points and the settings, and holds a digest of its own content: a file that is cut
-short, altered or of another kind is built again, never trusted. `$ASP_NEURO_CACHE` moves it; an unwritable folder
+The cache is found by a hash of the points and the settings (its key), and holds a digest of key and content: a file
+that is cut short, altered, of another kind or of other clouds is built again, never trusted. `$ASP_NEURO_CACHE` moves it; an unwritable folder
 costs time, nothing else.
 """
 
@@ -10,16 +10,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from asp_neuro.cloud import Chunking, Chunks, cut
+from asp_neuro.errors import InputError
 from asp_neuro.report import progress
 
-VERSION = 1  # raise it when `cloud.cut` gives other results
+VERSION = 2  # raise it when `cloud.cut` gives other results
 BATCH = 16
 _FIELDS = ("points", "members", "first", "second")
 
@@ -35,16 +35,19 @@ def chunks_of(points: np.ndarray, how: Chunking, names: Sequence[str] | None = N
     """Raw clouds [n, P, 3] -> Chunks, from the cache where it holds them."""
     if not cache:
         return _cut_all(points, how, names)
-    path = cache_folder() / f"chunks-{_key(points, how)}.npz"
-    found = _read(path, len(points), how)
+    key = _key(points, how)
+    path = cache_folder() / f"chunks-{key}.npz"
+    found = _read(path, key, how)
     if found is None:
         found = _cut_all(points, how, names)
-        _write(path, found)
+        _write(path, key, found)
     return found
 
 
 def _cut_all(points: np.ndarray, how: Chunking, names: Sequence[str] | None) -> Chunks:
     """Small batches: their arrays stay in the processor's cache."""
+    if len(points) == 0:
+        raise InputError("no clouds to cut into chunks")
     parts = []
     for start in progress(range(0, len(points), BATCH), label="grouping"):
         stop = start + BATCH
@@ -58,8 +61,8 @@ def _key(points: np.ndarray, how: Chunking) -> str:
     return digest.hexdigest()[:32]
 
 
-def _digest(chunks: Chunks) -> str:
-    digest = hashlib.sha256()
+def _digest(key: str, chunks: Chunks) -> str:
+    digest = hashlib.sha256(key.encode())
     for name in _FIELDS:
         array = getattr(chunks, name)
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
@@ -67,22 +70,20 @@ def _digest(chunks: Chunks) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path, n: int, how: Chunking) -> Chunks | None:
+def _read(path: Path, key: str, how: Chunking) -> Chunks | None:
     try:
         with np.load(path, allow_pickle=False) as stored:
             found = Chunks(*(stored[name] for name in _FIELDS), how.n_chunks)
-            good = str(stored["digest"]) == _digest(found)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError):
+            return found if str(stored["digest"]) == _digest(key, found) else None
+    except Exception:  # a damaged zip file can fail in any way: encrypted, unknown compression, bad header, ...
         return None
-    fits = found.members.shape == (n, how.n_groups, how.group_size)
-    return found if good and fits else None
 
 
-def _write(path: Path, chunks: Chunks) -> None:
+def _write(path: Path, key: str, chunks: Chunks) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}.part.npz")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(part, **{name: getattr(chunks, name) for name in _FIELDS}, digest=_digest(chunks))
+        np.savez(part, **{name: getattr(chunks, name) for name in _FIELDS}, digest=_digest(key, chunks))
         os.replace(part, path)
     except OSError:
         with contextlib.suppress(OSError):
