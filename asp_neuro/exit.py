@@ -1,0 +1,104 @@
+"""When to stop looking: the margin, the stop test, and the reason for a stop (paper Thm. S4, J.1).
+
+    p       = softmax(logits)
+    Delta_t = p_(1) - p_(2) = (1 - exp(z_(2) - z_(1))) / sum_c exp(z_c - z_(1))       top-two probability gap
+    stop at the first t with Delta_t > tau                                            strict
+
+An observation that crosses tau as the last one of the budget is a crossing like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from asp_neuro.errors import InputError, UsageError
+
+NEVER = -1  # the step of a cloud that crosses nowhere
+
+
+class ExitReason(Enum):
+    """Why an episode ended: `value` is the word in the records, `sentence` is for people."""
+
+    sentence: str
+
+    CERTIFIED = ("certified", "The margin crossed the certified threshold: the certificate's promise covers it.")
+    THRESHOLD = ("threshold", "The margin crossed a threshold that no valid certificate backs: no promise.")
+    BUDGET = ("budget", "The budget was spent before the margin crossed the threshold: no promise.")
+
+    def __new__(cls, word: str, sentence: str) -> ExitReason:
+        member = object.__new__(cls)
+        member._value_ = word
+        member.sentence = sentence
+        return member
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis in float64, [..., C] -> [..., C]."""
+    shifted = _shifted(logits)
+    weights = np.exp(shifted)
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def margin(logits: np.ndarray) -> np.ndarray:
+    """The top-two probability gap, [..., C] -> [...]; exact to rounding also near 0 and near 1."""
+    shifted = _shifted(logits)
+    runner_up = np.partition(shifted, -2, axis=-1)[..., -2]  # the best is 0 after the shift
+    return np.asarray(-np.expm1(runner_up) / np.exp(shifted).sum(axis=-1))
+
+
+def _shifted(logits: np.ndarray) -> np.ndarray:
+    """float64 logits with the best at 0; contiguous, so that a row sums the same alone and in a batch."""
+    values = np.ascontiguousarray(logits, dtype=np.float64)
+    if values.ndim == 0 or values.shape[-1] < 2:
+        raise InputError(f"exit: logits of shape {np.shape(logits)}, a margin needs at least 2 classes")
+    if not np.isfinite(values).all():
+        raise InputError(f"exit: {int((~np.isfinite(values)).sum())} of {values.size} logits are not finite")
+    return np.asarray(values - values.max(axis=-1, keepdims=True))
+
+
+def stops(margins: np.ndarray | float, tau: np.ndarray | float) -> np.ndarray:
+    """The stop test, wherever a stop is tested."""
+    return np.asarray(margins > tau)
+
+
+def n_crossed(margins: np.ndarray, ascending: np.ndarray) -> np.ndarray:
+    """How many of the ascending taus each margin crosses: `stops` summed over them, by bisection."""
+    return np.asarray(np.searchsorted(ascending, margins, side="left"))  # left: an equal tau is not crossed
+
+
+def first_crossing(margins: np.ndarray, tau: float) -> np.ndarray:
+    """[T, n] margins -> [n] index of the first step that crosses tau, or NEVER."""
+    crossed = stops(margins, tau)  # [T, n]
+    return np.where(crossed.any(axis=0), crossed.argmax(axis=0), NEVER)
+
+
+@dataclass(frozen=True)
+class ExitRule:
+    """When to stop and what the stop is called.
+
+    `tau` None reads the whole budget; `certified` says whether a certificate stands behind the threshold; `kappa` is
+    J.1's acceptance: the promise is then for the answers whose margin at the stop exceeds it, whatever made them stop.
+    """
+
+    tau: float | None = None
+    certified: bool = False
+    kappa: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("tau", self.tau), ("kappa", self.kappa)):
+            if value is not None and not 0.0 <= value < 1.0:
+                raise UsageError(f"exit: {name} {value} is outside [0, 1), the range of a margin")
+
+    def crossed(self, margins: np.ndarray) -> np.ndarray:
+        """[n] margins after an observation -> [n] whether to stop there."""
+        return np.zeros(np.shape(margins), dtype=bool) if self.tau is None else stops(margins, self.tau)
+
+    def reason(self, value: float, crossed: bool) -> ExitReason:
+        """Why an episode ended: `value` is its margin at the stop; not crossed means that the budget is spent."""
+        accepted = crossed if self.kappa is None else bool(stops(value, self.kappa))
+        if self.certified and accepted:
+            return ExitReason.CERTIFIED
+        return ExitReason.THRESHOLD if crossed else ExitReason.BUDGET

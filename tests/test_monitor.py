@@ -1,0 +1,195 @@
+"""The bet against the promise: three steps by hand, the state across runs, false alarms and alarms."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asp_neuro import monitor
+from asp_neuro.errors import InputError, UsageError
+from asp_neuro.monitor import OPENING, Bet, MonitorState, alarm, bet, check_belongs, message, start, update, update_all
+
+SHA = "ab" * 32
+
+
+def alarm_times(risk, paths=2000, labels=3000, alpha=0.05, level=0.05, step=bet, seed=0):
+    """[paths] the label that raised the alarm, 0 for none; all streams at once."""
+    rng = np.random.default_rng(seed)
+    state = Bet(*(np.full(paths, value) for value in OPENING))
+    when = np.zeros(paths, dtype=int)
+    for label in range(1, labels + 1):
+        state = step(state, rng.random(paths) < risk, alpha)
+        when[(when == 0) & (state.log_wealth >= -math.log(level))] = label
+    return when
+
+
+def test_three_steps_by_hand():
+    # alpha = 1/4, c = 2 / (2 - 1.0986123) = 2.2188010; labels wrong, right, wrong
+    one = update(start(SHA, 0.25), True)
+    # g = 0.75, factor 1, y = -0.75, A = 1.5625, eta = 2.2188010 * 0.75 / 1.5625
+    assert (one.log_wealth, one.curvature) == (0.0, 1.5625)
+    assert one.eta == pytest.approx(1.0650245, abs=1e-7)
+    two = update(one, False)
+    # g = -0.25, factor 1 - 0.26625613 = 0.73374387, y = 0.34071835, A = 1.67858899, eta = 1.0650245 - 0.4503701
+    assert two.log_wealth == pytest.approx(math.log(0.73374387), abs=1e-7)
+    assert two.curvature == pytest.approx(1.6785890, abs=1e-7)
+    assert two.eta == pytest.approx(0.6146544, abs=1e-7)
+    three = update(two, True)
+    # g = 0.75, factor 1.46099083, y = -0.51335024, A = 1.94211746, eta = 0.6146544 + 0.5864846
+    assert three.log_wealth == pytest.approx(math.log(0.73374387 * 1.46099083), abs=1e-7)
+    assert three.curvature == pytest.approx(1.9421175, abs=1e-7)
+    assert three.eta == pytest.approx(1.2011391, abs=1e-7)
+    assert (three.n, three.n_wrong, three.alarm_at) == (3, 2, None)
+
+
+def test_a_right_answer_first_costs_nothing_and_bets_nothing():
+    state = update_all(start(SHA, 0.05), [False] * 10)
+    assert (state.eta, state.log_wealth) == (0.0, 0.0)
+
+
+@given(st.lists(st.booleans(), max_size=60), st.sampled_from([0.01, 0.05, 0.3, 0.9]), st.integers(0, 60))
+def test_two_halves_with_a_file_between_equal_one_run(labels, alpha, cut):
+    whole = update_all(start(SHA, alpha), labels)
+    first = update_all(start(SHA, alpha), labels[:cut])
+    again = MonitorState.from_dict(json.loads(json.dumps(first.to_dict())))
+    assert again == first
+    assert update_all(again, labels[cut:]) == whole
+
+
+@given(st.lists(st.booleans(), max_size=80), st.sampled_from([0.01, 0.05, 0.3, 0.9]))
+def test_every_bet_is_fair_or_worse_under_the_null(labels, alpha):
+    # E[factor] = 1 + eta (risk - alpha) <= 1 needs eta >= 0; a positive wealth needs eta < 1/alpha.
+    state = start(SHA, alpha)
+    for wrong in labels:
+        assert 0 <= state.eta <= 1 / (2 * alpha)
+        gain, loss = (1 + state.eta * (z - alpha) for z in (1, 0))
+        assert alpha * gain + (1 - alpha) * loss == pytest.approx(1.0)
+        state = update(state, wrong)
+
+
+def test_the_alarm_stays_raised_however_good_the_answers_become():
+    state = update_all(start(SHA, 0.05), [True] * 6)
+    assert alarm(state)
+    later = update_all(state, [False] * 500)
+    assert later.log_wealth < -math.log(later.level)
+    assert alarm(later)
+    assert later.alarm_at == state.alarm_at
+    assert "ALARM" in message(later)
+    assert "506" in message(later)
+
+
+def test_no_alarm_is_not_sold_as_a_proof():
+    assert "does not prove" in message(update_all(start(SHA, 0.05), [False] * 100))
+
+
+def test_many_streams_at_once_equal_one_at_a_time():
+    # numpy's log differs from array to scalar in the last bit at most
+    rng = np.random.default_rng(5)
+    labels = rng.random((200, 3)) < 0.1
+    together = Bet(*(np.full(3, value) for value in OPENING))
+    for row in labels:
+        together = bet(together, row, 0.05)
+    alone = [update_all(start(SHA, 0.05), column).log_wealth for column in labels.T]
+    np.testing.assert_allclose(together.log_wealth, alone, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_false_alarms_stay_below_their_level_at_risk_exactly_alpha():
+    when = alarm_times(0.05, labels=6000)
+    assert (when > 0).mean() <= 0.05
+    assert (alarm_times(0.02) > 0).mean() == 0.0
+
+
+def test_a_bet_that_peeks_at_the_label_is_caught():
+    def peeking(before, wrong, alpha):
+        return bet(before._replace(eta=np.where(wrong, 2.0, 0.0)), wrong, alpha)
+
+    assert (alarm_times(0.05, labels=500, step=peeking) > 0).mean() > 0.9
+
+
+def test_restarting_after_every_look_is_caught():
+    # the wealth is set back to 1 whenever it is below: the level is lost
+    def restarting(before, wrong, alpha):
+        after = bet(before, wrong, alpha)
+        return after._replace(log_wealth=np.maximum(after.log_wealth, 0.0))
+
+    assert (alarm_times(0.05, step=restarting) > 0).mean() > 0.1
+
+
+def test_twice_the_risk_is_found_within_a_few_hundred_labels():
+    when = alarm_times(0.10, labels=2000)
+    assert (when > 0).all()
+    assert np.median(when) < 200
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"n_wrong": 9}, "9 wrong of 3"),
+        ({"eta": -0.1}, "-0.1"),
+        ({"eta": 11.0}, "outside \\[0, 10.0\\]"),
+        ({"curvature": 0.5}, "0.5"),
+        ({"log_wealth": 4.0}, "not raised"),
+        ({"alarm_at": 4}, "label 4 of 3"),
+        ({"alpha": 1.5}, "1.5"),
+    ],
+)
+def test_an_impossible_state_is_refused(change, said):
+    state = update_all(start(SHA, 0.05), [False, False, True])
+    with pytest.raises((InputError, UsageError), match=said):
+        replace(state, **change)
+    with pytest.raises(InputError):
+        MonitorState.from_dict({**state.to_dict(), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"n_wrong": 0}, "edited"),
+        ({"n": 3.0}, "expected int"),
+        ({"eta": float("nan")}, "finite number"),
+        ({"eta": None}, "finite number"),
+        ({"labels": 3}, "unknown key 'labels'"),
+        ({"sha256": None}, "edited"),
+    ],
+)
+def test_an_edited_file_is_refused(change, said):
+    state = update_all(start(SHA, 0.05), [False, False, True])
+    with pytest.raises(InputError, match=said):
+        MonitorState.from_dict({**state.to_dict(), **change})
+
+
+def test_a_state_that_is_no_object_or_lacks_a_key_is_refused():
+    data = start(SHA, 0.05).to_dict()
+    del data["eta"]
+    with pytest.raises(InputError, match="eta is missing"):
+        MonitorState.from_dict(data)
+    with pytest.raises(InputError, match="expected an object"):
+        MonitorState.from_dict([1, 2])
+
+
+def test_the_state_belongs_to_one_model_and_one_promise():
+    state = start(SHA, 0.05)
+    check_belongs(state, SHA, 0.05)
+    with pytest.raises(InputError, match="feedback of model abababababab"):
+        check_belongs(state, "cd" * 32, 0.05)
+    with pytest.raises(InputError, match="5 %, this one is 10 %"):
+        check_belongs(state, SHA, 0.10)
+
+
+@pytest.mark.parametrize("bad", [0.0, 1.0, -1.0, float("nan")])
+def test_levels_outside_the_unit_interval_are_refused(bad):
+    with pytest.raises(UsageError, match=f"alpha {bad}"):
+        start(SHA, bad)
+    with pytest.raises(UsageError, match=f"level {bad}"):
+        start(SHA, 0.05, bad)
+
+
+def test_the_step_is_the_constant_of_the_online_newton_step():
+    assert pytest.approx(2.2188010, abs=1e-7) == monitor.STEP
