@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,13 @@ def load(path: str | Path, needs: tuple[str, ...] = ("recipe", "classes", "model
     if not path.exists():
         raise MissingError(f"'{path}' does not exist; `asp-neuro train --out {path}` makes it")
     try:
+        with zipfile.ZipFile(path) as parts:  # torch itself does not look at the checksums
+            if (damaged := parts.testzip()) is not None:
+                raise InputError(f"'{path}' is damaged (wrong checksum of its part '{damaged}')")
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+    except InputError:
+        raise
+    except Exception as error:  # a broken pickle can fail in any way: IndexError, struct.error, AssertionError, ...
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise InputError(f"'{path}' is not a checkpoint that can be read safely ({reason})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -51,4 +55,7 @@ def load(path: str | Path, needs: tuple[str, ...] = ("recipe", "classes", "model
     missing = [key for key in needs if key not in content]
     if missing:
         raise InputError(f"'{path}': incomplete checkpoint, without {', '.join(missing)}")
+    for key, kind in (("recipe", dict), ("classes", list), ("model", dict)):
+        if key in needs and not isinstance(content[key], kind):
+            raise InputError(f"'{path}': {key} is a {type(content[key]).__name__}, expected a {kind.__name__}")
     return content

@@ -72,14 +72,14 @@ class _Largest(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x, dim):  # noqa: ANN001, ANN205
+    def forward(ctx, x, dim):
         top = x.amax(dim=dim, keepdim=True)
         ctx.save_for_backward(x, top)
         ctx.dim = dim
         return top.squeeze(dim)
 
     @staticmethod
-    def backward(ctx, grad):  # noqa: ANN001, ANN205
+    def backward(ctx, grad):
         x, top = ctx.saved_tensors
         hit = (x == top).to(x.dtype)
         return hit * (grad.unsqueeze(ctx.dim) / hit.sum(dim=ctx.dim, keepdim=True)), None

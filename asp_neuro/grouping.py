@@ -1,8 +1,8 @@
 """The chunks of a whole data set, computed once and kept on disk.
 
 The cache is found by a hash of the points and the settings (its key), and holds a digest of key and content: a file
-that is cut short, altered, of another kind or of other clouds is built again, never trusted. `$ASP_NEURO_CACHE` moves it; an unwritable folder
-costs time, nothing else.
+that is cut short, altered, of another kind or of other clouds is built again, never trusted. `$ASP_NEURO_CACHE` moves
+it; an unwritable folder costs time, nothing else.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
 import types
 import typing
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ import tomli
 from asp_neuro.cloud import Augmentation, Chunking
 from asp_neuro.errors import ConfigError, MissingError, nearest
 
+SEEDS = 2**32
 SCORERS = ("bilinear", "geometry", "belief", "additive")
 
 
@@ -70,16 +73,37 @@ class TrainRecipe:
         _at_least("train.epochs", self.epochs, 1)
         _at_least("train.batch", self.batch, 2)
         if not 0 <= self.deploy_epochs <= self.epochs:
-            raise ConfigError(f"train.deploy_epochs = {self.deploy_epochs} must be between 0 and epochs = {self.epochs}")
+            raise ConfigError(
+                f"train.deploy_epochs = {self.deploy_epochs} must be between 0 and epochs = {self.epochs}"
+            )
         for name in ("smoothing", "random_share", "ema", "warmup"):
             value = getattr(self, name)
             if not 0.0 <= value < 1.0 and not (name == "random_share" and value == 1.0):
                 raise ConfigError(f"train.{name} = {value} must be at least 0 and below 1")
-        for name in ("learning_rate", "temperature_start", "temperature_end", "imitation_temperature"):
+        positive = (
+            "learning_rate",
+            "temperature_start",
+            "temperature_end",
+            "imitation_temperature",
+            "distil_temperature",
+        )
+        for name in positive:
             if not getattr(self, name) > 0.0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} must be above 0")
-        if self.headroom < 1.0:
+        if not self.headroom >= 1.0:
             raise ConfigError(f"train.headroom = {self.headroom} must be at least 1")
+        for name in (
+            "weight_decay",
+            "clip",
+            "tet",
+            "imitation",
+            "imitation_steps",
+            "rate_penalty",
+            "rate_target",
+            "distil",
+        ):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"train.{name} = {getattr(self, name)} must be at least 0")
 
 
 @dataclass(frozen=True)
@@ -91,6 +115,10 @@ class Recipe:
     model: ModelRecipe = field(default_factory=ModelRecipe)
     augment: Augmentation = field(default_factory=Augmentation)
     train: TrainRecipe = field(default_factory=TrainRecipe)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < SEEDS:
+            raise ConfigError(f"seed = {self.seed} must be at least 0 and below {SEEDS}")
 
     def changed(self, **sections: dict[str, Any]) -> Recipe:
         """A copy with some keys of some sections replaced."""
@@ -120,7 +148,10 @@ def from_dict(source: str, values: dict[str, Any]) -> Recipe:
         else:
             found[key] = _typed(source, key, kinds[key], value)
     found.setdefault("name", Path(source).stem)
-    return Recipe(**found)
+    try:
+        return Recipe(**found)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def _section(source: str, name: str, kind: Any, values: Any) -> Any:
@@ -150,6 +181,8 @@ def _typed(source: str, key: str, kind: Any, value: Any) -> Any:
         value = float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ConfigError(f"{source}: {key} = {value!r} must be of type {kind.__name__}")
+    if kind is float and not math.isfinite(value):
+        raise ConfigError(f"{source}: {key} = {value!r} must be a finite number")
     return value
 
 
@@ -160,16 +193,22 @@ def names() -> list[str]:
 
 
 def load(name: str | Path) -> Recipe:
-    """A recipe by name, or from a TOML file."""
+    """A recipe by name, or from a TOML file. A shipped name wins over a file or folder that happens to be called so."""
     text = str(name)
-    if text.endswith(".toml") or Path(text).exists():
-        path = Path(text)
-        if not path.is_file():
-            raise MissingError(f"recipe file '{path}' does not exist; shipped recipes: {', '.join(names())}")
-        return _parse(str(path), path.read_bytes())
     if text not in names():
+        if os.path.isfile(text):
+            return _parse(text, _bytes(text))
+        if text.endswith(".toml"):
+            raise MissingError(f"recipe file '{text}' does not exist; shipped recipes: {', '.join(names())}")
         raise ConfigError(f"unknown recipe '{text}'{nearest(text, names())}")
     return _parse(f"{text}.toml", (resources.files("asp_neuro.recipes") / f"{text}.toml").read_bytes())
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise MissingError(f"recipe file '{path}' cannot be read: {error.strerror}") from None
 
 
 def _parse(source: str, data: bytes) -> Recipe:

@@ -81,7 +81,7 @@ def test_nearest_points_come_in_the_order_worked_out_by_hand_and_ties_go_to_the_
 
 def test_groups_go_to_chunks_as_worked_out_by_hand() -> None:
     chunks = cut(AXES[None], BY_HAND)
-    # seeds are the points 0 and 7; the centres 2, 5, 3, 4 are as near to one as to the other: lower seed first, both taken
+    # seeds are the points 0 and 7; the centres 2, 5, 3, 4 are as near to one as to the other: both, lower first
     assert chunks.first[0].tolist() == [0, 1, 0, 0, 0, 0, 0, 1]
     assert chunks.second[0].tolist() == [-1, -1, 1, 1, 1, -1, 1, -1]
     assert chunks.belongs()[0].astype(int).tolist() == [[1, 0, 1, 1, 1, 1, 1, 0], [0, 1, 1, 1, 1, 0, 1, 1]]

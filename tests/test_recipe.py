@@ -1,0 +1,144 @@
+"""Recipes: the shipped ones load, and a mistake is answered with the place, the value and the nearest right word."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from asp_neuro import recipe
+from asp_neuro.errors import ConfigError, MissingError
+from asp_neuro.recipe import ModelRecipe, Recipe, TrainRecipe, from_dict, load, names
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_shipped_recipe_loads_and_is_called_like_its_file(name: str) -> None:
+    found = load(name)
+    assert found.name == name
+    assert 0 < found.train.deploy_epochs < found.train.epochs
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_recipe_survives_the_way_through_plain_data(name: str) -> None:
+    found = load(name)
+    assert from_dict("x", found.as_dict()) == found
+    changed = found.changed(chunking={"radius": 0.2}, model={"edge_widths": (8, 9)}, train={"tet": 0.5})
+    assert from_dict("x", changed.as_dict()) == changed
+    assert changed != found
+
+
+def test_the_default_recipe_is_there_and_is_compact() -> None:
+    assert {"compact", "modelnet10"} <= set(names())
+    assert load("compact").chunking.n_chunks == 16
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_without_a_name_is_called_like_the_file(tmp_path: Path) -> None:
+    found = load(write(tmp_path, "seed = 3\n[train]\nlearning_rate = 1\n"))
+    assert (found.name, found.seed, found.train.learning_rate) == ("mine", 3, 1.0)
+    assert isinstance(found.train.learning_rate, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[train]\nepoch = 3", "unknown key 'train.epoch'; did you mean 'epochs'"),
+        ("[trian]\nepochs = 3", "unknown key 'trian'; did you mean 'train'"),
+        ("sede = 3", "unknown key 'sede'; did you mean 'seed'"),
+        ("[model]\nzzz = 3", "unknown key 'model.zzz'; known: .*edge_widths"),
+        ("train = 3", r"\[train\] must be a table"),
+        ("[chunking]\nn_chunks = 65", "n_chunks = 65 must be between 1 and n_groups = 64"),
+        ("[chunking]\ngroup_size = 2000", "group_size = 2000 need at most n_points = 1024"),
+        ("[chunking]\nn_groups = 2000", "n_groups = 2000"),
+        ("[chunking]\nradius = -1.0", "radius = -1.0"),
+        ("[train]\nepochs = 3\ndeploy_epochs = 4", "deploy_epochs = 4 must be between 0 and epochs = 3"),
+        ("[train]\nepochs = 0\ndeploy_epochs = 0", "train.epochs = 0 must be at least 1"),
+        ("[train]\nbatch = 1", "train.batch = 1 must be at least 2"),
+        ("[train]\nlearning_rate = 0.0", "train.learning_rate = 0.0 must be above 0"),
+        ("[train]\nlearning_rate = nan", "train.learning_rate = nan"),
+        ("[train]\nlearning_rate = inf", "train.learning_rate = inf must be a finite number"),
+        ("[train]\nimitation = nan", "train.imitation = nan"),
+        ("[train]\nimitation = -1.0", "train.imitation = -1.0 must be at least 0"),
+        ("[train]\ndistil_temperature = 0.0", "train.distil_temperature = 0.0 must be above 0"),
+        ("[train]\nsmoothing = 1.0", "train.smoothing = 1.0"),
+        ("[train]\nema = 1.0", "train.ema = 1.0"),
+        ("[train]\nwarmup = -0.1", "train.warmup = -0.1"),
+        ("[train]\nheadroom = 0.5", "train.headroom = 0.5 must be at least 1"),
+        ("[train]\nepochs = 3.0", "train.epochs = 3.0 must be of type int"),
+        ("[train]\nepochs = true", "train.epochs = True must be of type int"),
+        ("[train]\nepochs = '3'", "train.epochs = '3' must be of type int"),
+        ("[train]\nlearning_rate = true", "train.learning_rate = True must be of type float"),
+        ("[model]\nmask = 1", "model.mask = 1 must be of type bool"),
+        ("[model]\nscorer = 'bilinaer'", "model.scorer = 'bilinaer'; did you mean 'bilinear'"),
+        ("[model]\nwidth = 0", "model.width = 0 must be at least 1"),
+        ("[model]\nedge_widths = [1, 2, 3]", "expected two widths"),
+        ("[model]\nedge_widths = [1, 'a']", "model.edge_widths = 'a' must be of type int"),
+        ("[model]\nedge_widths = 3", "model.edge_widths = 3 must be a list"),
+        ("[augment]\nscale = -1.0", "scale = -1.0 must be between 1 and 10"),
+        ("seed = -1", "seed = -1 must be at least 0"),
+        ("seed = 99999999999999999999", "seed = 99999999999999999999 must be"),
+        ("name = 3", "name = 3 must be of type str"),
+        ("[train", "not a TOML file"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_the_file_the_key_and_the_value(tmp_path: Path, text: str, said: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError, match=said) as error:
+        load(path)
+    assert str(error.value).startswith(str(path))
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not a TOML file"):
+        load(path)
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="unknown recipe 'compct'; did you mean 'compact'"):
+        load("compct")
+    with pytest.raises(ConfigError, match="unknown recipe ''; known: .*compact"):
+        load("")
+
+
+def test_a_missing_file_is_told_with_what_is_there() -> None:
+    with pytest.raises(MissingError, match="recipe file 'nowhere.toml' does not exist; shipped recipes: .*compact"):
+        load("nowhere.toml")
+
+
+def test_a_folder_called_like_a_recipe_is_not_in_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "compact").mkdir()
+    assert load("compact").name == "compact"
+
+
+def test_a_file_without_the_ending_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    path.write_text("seed = 4")
+    assert load(path).seed == 4
+
+
+def test_changing_a_recipe_checks_it_again() -> None:
+    with pytest.raises(ConfigError, match="n_chunks = 99"):
+        load("compact").changed(chunking={"n_chunks": 99})
+    with pytest.raises(ConfigError, match="seed = -2"):
+        dataclasses.replace(load("compact"), seed=-2)
+
+
+def test_recipes_are_frozen_and_their_defaults_are_sound() -> None:
+    plain = Recipe("plain")
+    assert (plain.model, plain.train) == (ModelRecipe(), TrainRecipe())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plain.seed = 1  # type: ignore[misc]
+
+
+def test_what_is_not_set_is_not_written() -> None:
+    assert "radius" not in Recipe("plain").as_dict()["chunking"]
+    assert recipe.from_dict("plain", {}).chunking.radius is None
