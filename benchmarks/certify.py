@@ -123,7 +123,7 @@ def simulate(
         times = [np.bincount(rng.integers(POOL, size=n), minlength=POOL) for _ in range(PER_PLAN)]
         drawn = np.stack(times, axis=1).astype(np.float32)  # [POOL, PER_PLAN]
         counts = (wrong @ drawn).astype(int), (accepted @ drawn).astype(int)
-        coverage = accepted.mean(axis=1)
+        coverage = accepted.mean(axis=1, dtype=np.float64)
         risk = wrong.sum(axis=1) / np.maximum(accepted.sum(axis=1), 1)
         oracle.append(max(coverage[risk <= ALPHA], default=0.0))
         for name, rule in rules.items():
