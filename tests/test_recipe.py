@@ -104,12 +104,12 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_an_unknown_recipe_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="unknown recipe 'compct'; did you mean 'compact'"):
         load("compct")
-    with pytest.raises(ConfigError, match="unknown recipe ''; known: .*compact"):
+    with pytest.raises(ConfigError, match=r"unknown recipe ''; known: .*compact"):
         load("")
 
 
 def test_a_missing_file_is_told_with_what_is_there() -> None:
-    with pytest.raises(MissingError, match="recipe file 'nowhere.toml' does not exist; shipped recipes: .*compact"):
+    with pytest.raises(MissingError, match=r"recipe file 'nowhere\.toml' does not exist; shipped recipes: .*compact"):
         load("nowhere.toml")
 
 

@@ -2,8 +2,8 @@
 
 `SoftReset` is a SLAYER neuron, `Dense` a SLAYER block, `SpikingHead` the L residual layers. Two ways in, one result:
 tensors (batch, channel, time) as SLAYER has them, or single observations with an explicit state. In deploy mode every
-number is an integer (held exactly in float64) and the forward pass is the integer step of `membrane.step_int`; gradients
-pass straight through the rounding. The equation itself stands in `membrane.py`.
+number is an integer (held exactly in float64) and the forward pass is the integer step of `membrane.step_int`;
+gradients pass straight through the rounding. The equation itself stands in `membrane.py`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _SoftResetRun(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, pre, membrane, spikes, lam, theta, theta_fire, slope, integer):  # noqa: ANN001, ANN205
+    def forward(ctx, pre, membrane, spikes, lam, theta, theta_fire, slope, integer):
         drive = pre.clamp_min(0.0)
         membranes, fired = [membrane], [spikes]
         for t in range(len(pre)):
@@ -70,7 +70,7 @@ class _SoftResetRun(torch.autograd.Function):
         return all_membranes[1:], all_fired[1:]
 
     @staticmethod
-    def backward(ctx, grad_membranes, grad_fired):  # noqa: ANN001, ANN205
+    def backward(ctx, grad_membranes, grad_fired):
         pre, lam, theta, theta_fire, slope, membranes, fired = ctx.saved_tensors
         distance = ((membranes[1:] - theta_fire) * slope).float()
         surrogate = (slope / (1.0 + (math.pi * distance) ** 2)).to(pre.dtype)  # d spike / d membrane
@@ -284,15 +284,20 @@ class SpikingHead(nn.Module):
         return self.run(drive.unsqueeze(0), state, folded)[2]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """SLAYER's call: drives (batch, channel, time) -> last layer's membranes (float units) and spikes, from rest."""
+        """SLAYER's call: drives (batch, channel, time) -> last membranes (float units) and spikes, from rest."""
         folded = self.fold()
         membranes, fired, _ = self.run(x.permute(2, 0, 1), self.start(len(x)), folded)
         return (membranes[-1] / folded[-1].units).permute(1, 2, 0), fired[-1].permute(1, 2, 0)
 
     @torch.no_grad()
     def fix_scales(self, max_membrane: np.ndarray, headroom: float = 2.0) -> None:
-        """Choose c_k and f of every layer from the largest membranes seen, [L, H] in float units. Done once."""
-        for layer, seen in zip(self.layers, max_membrane, strict=True):
+        """Choose c_k and f of every layer from the largest membranes seen, [L, H] in float units. Done once.
+
+        A neuron that hardly moved must still hold its own bias and thresholds.
+        """
+        for layer, moved in zip(self.layers, max_membrane, strict=True):
+            own = torch.stack([layer.bias.abs(), layer.neuron.theta, layer.neuron.theta_fire.abs()]).amax(dim=0)
+            seen = np.maximum(moved, own.double().cpu().numpy() / headroom)
             max_weight = layer.weight().abs().amax(dim=1).cpu().numpy()
             factor, state_bits = choose_scales(max_weight, seen, headroom)
             layer.factor.copy_(torch.from_numpy(factor))
