@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asp_neuro.encoder import Encoder
+from asp_neuro.host import HostSpec
 from asp_neuro.heads.slayer import Folded, SpikingHead, State
 from asp_neuro.mixer import Mixer
 from asp_neuro.policy import VISITED, Policy
@@ -93,6 +94,41 @@ class Model(nn.Module):
         self.policy.centre.copy_(seen.mean(dim=0))
         self.policy.spread.copy_(seen.std(dim=0).clamp_min(1e-3))
 
+    @torch.no_grad()
+    def host_spec(self) -> HostSpec:
+        """The host's part as plain data: normalisation and input scales folded in."""
+        encoder, mixer, policy = self.encoder, self.mixer, self.policy
+        edge_weight, edge_bias = encoder.edge_in.fold()
+        edge_weight = torch.cat([edge_weight[:, :3] / encoder.reach, edge_weight[:, 3:]], dim=1)
+        token_weight, token_bias = encoder.token_in.fold()
+        descriptor = policy.from_descriptor.weight / policy.spread
+        tensors = {
+            "edge_in_weight": edge_weight,
+            "edge_in_bias": edge_bias,
+            "edge_out_weight": encoder.edge_out.weight,
+            "edge_out_bias": encoder.edge_out.bias,
+            "token_in_weight": token_weight,
+            "token_in_bias": token_bias,
+            "token_out_weight": encoder.token_out.weight,
+            "token_out_bias": encoder.token_out.bias,
+            "embedding_gain": mixer.embedding_norm.weight,
+            "embedding_bias": mixer.embedding_norm.bias,
+            "gates_weight": mixer.project.weight,
+            "gates_bias": mixer.project.bias,
+            "drive_gain": mixer.drive_norm.weight,
+            "drive_bias": mixer.drive_norm.bias,
+            "belief_gain": self.belief_norm.weight,
+            "belief_bias": self.belief_norm.bias,
+            "readout_weight": self.readout.weight,
+            "readout_bias": self.readout.bias,
+            "policy_belief": policy.from_belief.weight,
+            "policy_descriptor": descriptor,
+            "policy_bias": -descriptor @ policy.centre,
+            "policy_score": policy.weight,
+        }
+        arrays = {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in tensors.items()}
+        return HostSpec(**arrays, scorer=policy.scorer, mask=self.mask)
+
     def look(self, batch: Batch) -> Sight:
         embedding = self.encoder(batch.points, batch.members, batch.lists)  # [b, M, D]
         return Sight(self.mixer.gates(embedding), self.policy.geometry(batch.descriptors))
@@ -144,7 +180,10 @@ class Model(nn.Module):
             highest = [torch.stack([s.membrane[k] for s in states]).abs().amax(dim=(0, 1)) for k in layers]
             highest = [u / constants.units for u, constants in zip(highest, moment.folded, strict=True)]
         return Rollout(
-            self.readout(torch.stack(beliefs)), torch.stack(order).argmax(dim=2), torch.stack(rates), torch.stack(highest)
+            self.readout(torch.stack(beliefs)),
+            torch.stack(order).argmax(dim=2),
+            torch.stack(rates),
+            torch.stack(highest),
         )
 
 

@@ -1,0 +1,140 @@
+"""The whole story: clouds in, answers out, looking at as little of each as the evidence needs.
+
+    cloud -> chunks + descriptors -> encoder -> mixer -> head -> belief -> policy / exit -> answer + trace
+
+`episodes` is a generator that plays the host's part for a batch of clouds: it yields drives and is sent what the head made
+of them, so that the same code serves every backend, with a batch of one on Lava. A cloud that exits leaves the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from asp_neuro.cloud import Chunks, describe
+from asp_neuro.exit import ExitReason, ExitRule, margin, probabilities
+from asp_neuro.host import Host
+
+
+class Request(NamedTuple):
+    """What the head is asked: `keep` are the rows of the previous request that go on (None: a new batch, at rest)."""
+
+    drive_int: np.ndarray  # [b, D] whole numbers, float64
+    keep: np.ndarray | None
+
+
+class Response(NamedTuple):
+    """What the head answers, for the rows of the request."""
+
+    membrane: np.ndarray  # [b, H] last layer, whole numbers
+    hit: np.ndarray | None = None  # [b] first guard hit, 0 for none
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One cloud's answer and how it came about."""
+
+    label: int
+    probability: float
+    margin: float
+    observations: int
+    order: tuple[int, ...]
+    exit: ExitReason
+    margins: tuple[float, ...]  # after each observation
+    labels: tuple[int, ...]  # after each observation
+    probabilities: np.ndarray  # [C] at the stop
+    membrane: np.ndarray  # [H] int64, last layer at the stop
+
+
+Episodes = Generator[Request, Response, list[Answer]]
+
+
+class _Batch:
+    """Clouds still under way, row by row; `rows` are their places in the answer list."""
+
+    def __init__(self, host: Host, chunks: Chunks) -> None:
+        n = len(chunks)
+        self.rows = np.arange(n)
+        self.points = chunks.points.astype(np.float64)  # whole grid steps
+        self.members = chunks.members.astype(np.intp)
+        self.belongs = chunks.belongs()
+        self.geometry = host.geometry(describe(chunks.coordinates(), chunks.mask()))
+        self.visited = np.zeros((n, chunks.n_chunks), dtype=bool)
+        self.carry = np.zeros((n, host.spec.width))
+        self.belief = host.belief(np.zeros((n, len(host.spec.belief_gain))))
+
+    def keep(self, going: np.ndarray) -> None:
+        for name, value in vars(self).items():
+            setattr(self, name, value[going])
+
+
+def encode(host: Host, batch: _Batch, chosen: np.ndarray) -> np.ndarray:
+    """Gates [b, 4 D] of the chosen chunk of each cloud; only its groups are encoded."""
+    row, group = np.nonzero(batch.belongs[np.arange(len(chosen)), chosen])  # sorted by row
+    index = batch.members[row, group]  # [n, K]
+    tokens = host.tokens(batch.points[row[:, None], index])
+    starts = np.searchsorted(row, np.arange(len(chosen)))
+    return host.gates(np.maximum.reduceat(tokens, starts, axis=0))
+
+
+def choose(host: Host, batch: _Batch, order: np.ndarray | None, step: int) -> np.ndarray:
+    """The next chunk of each cloud: the best-scored one not yet visited, or the next of a given order [n, M]."""
+    if order is not None:
+        return order[batch.rows, step]
+    scores = host.scores(batch.belief, batch.geometry)
+    if host.spec.mask:
+        scores = np.where(batch.visited, -1e9, scores)
+    return scores.argmax(axis=1)
+
+
+def episodes(
+    host: Host, units: np.ndarray, chunks: Chunks, exit_rule: ExitRule, order: np.ndarray | None = None
+) -> Episodes:
+    """Play the episodes of a batch of clouds; `units` [H] are the last layer's integer steps per float unit."""
+    batch = _Batch(host, chunks)
+    traces: list[list[tuple[int, int, float]]] = [[] for _ in range(len(chunks))]
+    answers: list[Answer | None] = [None] * len(chunks)
+    going: np.ndarray | None = None
+    for step in range(chunks.n_chunks):
+        chosen = choose(host, batch, order, step)
+        batch.visited[np.arange(len(chosen)), chosen] = True
+        drive_int, batch.carry = host.mix(batch.carry, encode(host, batch, chosen))
+        response = yield Request(drive_int, going)
+        batch.belief = host.belief(response.membrane / units)
+        logits = host.logits(batch.belief)
+        gap, best = margin(logits), logits.argmax(axis=1)
+        for row, chunk, label, value in zip(batch.rows, chosen, best, gap, strict=True):
+            traces[row].append((int(chunk), int(label), float(value)))
+        crossed = exit_rule.crossed(gap)
+        done = crossed if step + 1 < chunks.n_chunks else np.ones(len(gap), dtype=bool)
+        if done.any():
+            shares = probabilities(logits[done])
+            for place, (at, row) in enumerate(zip(np.flatnonzero(done), batch.rows[done], strict=True)):
+                reason = exit_rule.reason(float(gap[at]), bool(crossed[at]))
+                answers[row] = _answer(traces[row], shares[place], reason, response.membrane[at])
+        if done.all():
+            break
+        going = np.flatnonzero(~done) if done.any() else np.arange(len(done))
+        batch.keep(going)
+    return [answer for answer in answers if answer is not None]
+
+
+def _answer(
+    trace: list[tuple[int, int, float]], shares: np.ndarray, reason: ExitReason, membrane: np.ndarray
+) -> Answer:
+    chunks, labels, margins = zip(*trace, strict=True)
+    return Answer(
+        label=labels[-1],
+        probability=float(shares[labels[-1]]),
+        margin=margins[-1],
+        observations=len(trace),
+        order=chunks,
+        exit=reason,
+        margins=margins,
+        labels=labels,
+        probabilities=shares,
+        membrane=membrane.astype(np.int64),
+    )

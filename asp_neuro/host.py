@@ -1,0 +1,225 @@
+"""The deployed host: encoder, mixer, belief, policy and read-out in numpy float64, frozen at export.
+
+Answers must not depend on the batch, the threads or the BLAS library, so everything up to the drive is exact:
+
+- coordinates are integers of 2^-14, activations integers of 2^-12 (|a| < 2^6), weights multiples of 2^-20. A product sums
+  fewer than 2^53 of the smallest unit (checked when a host is built), so float64 adds it without any rounding, in any order;
+- LayerNorm takes D sum(x^2) - (sum x)^2, again exact; what remains (divide, square root, the gates) is element by element
+  and rounded the same everywhere by IEEE 754;
+- the drive is rounded to 2^-6 for the chip.
+
+Behind the head, belief, scores and logits are ordinary float64: their last bits may differ between batch sizes. Scores are
+rounded to 2^-30 before the argmax, and exit thresholds lie between recorded margins, so that no decision hangs on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from asp_neuro.cloud import GRID, N_DESCRIPTOR
+from asp_neuro.errors import ConfigError
+from asp_neuro.head_spec import DRIVE_MAX
+from asp_neuro.membrane import DRIVE_BITS
+
+STEP = 2.0**12  # activation steps per unit
+LIMIT = 2.0**18 - 1  # largest activation, in steps
+WEIGHT_STEP = 2.0**20  # weight steps per unit
+SCORE_STEP = 2.0**30
+EPSILON = 1e-5  # of every LayerNorm
+SCORERS = ("bilinear", "geometry", "belief", "additive")
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """The trained host as plain float32 arrays, normalisation folded. D width, H neurons, d policy width, C classes."""
+
+    edge_in_weight: np.ndarray  # [e1, 6] on (x_j - x_i, x_i)
+    edge_in_bias: np.ndarray
+    edge_out_weight: np.ndarray  # [e2, e1]
+    edge_out_bias: np.ndarray
+    token_in_weight: np.ndarray  # [D, e2 + 3]
+    token_in_bias: np.ndarray
+    token_out_weight: np.ndarray  # [D, D]
+    token_out_bias: np.ndarray
+    embedding_gain: np.ndarray  # [D]
+    embedding_bias: np.ndarray
+    gates_weight: np.ndarray  # [5 D, D]: A, B, V, C, skip
+    gates_bias: np.ndarray
+    drive_gain: np.ndarray  # [D]
+    drive_bias: np.ndarray
+    belief_gain: np.ndarray  # [H]
+    belief_bias: np.ndarray
+    readout_weight: np.ndarray  # [C, H]
+    readout_bias: np.ndarray
+    policy_belief: np.ndarray  # [d, H]
+    policy_descriptor: np.ndarray  # [d, 8]
+    policy_bias: np.ndarray  # [d], from the standardised descriptors
+    policy_score: np.ndarray  # [d]
+    scorer: str = "bilinear"
+    mask: bool = True
+
+    def __post_init__(self) -> None:
+        for name, expected in self._shapes().items():
+            array = getattr(self, name)
+            if array.dtype != np.float32 or array.shape != expected:
+                raise ConfigError(
+                    f"host: {name} is {array.dtype} {list(array.shape)}, expected float32 {list(expected)}"
+                )
+            if not np.isfinite(array).all():
+                raise ConfigError(f"host: {name} holds values that are not finite")
+        if self.scorer not in SCORERS:
+            raise ConfigError(f"host: unknown scorer '{self.scorer}'")
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        first, second = len(self.edge_in_bias), len(self.edge_out_bias)
+        width, neurons = len(self.drive_gain), len(self.belief_gain)
+        policy, classes = len(self.policy_score), len(self.readout_bias)
+        return {
+            "edge_in_weight": (first, 6),
+            "edge_in_bias": (first,),
+            "edge_out_weight": (second, first),
+            "edge_out_bias": (second,),
+            "token_in_weight": (width, second + 3),
+            "token_in_bias": (width,),
+            "token_out_weight": (width, width),
+            "token_out_bias": (width,),
+            "embedding_gain": (width,),
+            "embedding_bias": (width,),
+            "gates_weight": (5 * width, width),
+            "gates_bias": (5 * width,),
+            "drive_gain": (width,),
+            "drive_bias": (width,),
+            "belief_gain": (neurons,),
+            "belief_bias": (neurons,),
+            "readout_weight": (classes, neurons),
+            "readout_bias": (classes,),
+            "policy_belief": (policy, neurons),
+            "policy_descriptor": (policy, N_DESCRIPTOR),
+            "policy_bias": (policy,),
+            "policy_score": (policy,),
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("scorer", "mask")}
+
+    @property
+    def width(self) -> int:
+        return len(self.drive_gain)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.readout_bias)
+
+    def drive_bound(self) -> np.ndarray:
+        """[D] proven largest |drive_int|: LayerNorm bounds |x_j| by |gain_j| sqrt(D - 1) + |bias_j|."""
+        bound = np.abs(self.drive_gain.astype(np.float64)) * np.sqrt(self.width - 1.0) + np.abs(self.drive_bias)
+        return np.minimum(np.ceil(bound * 2.0**DRIVE_BITS), DRIVE_MAX)
+
+
+class Linear:
+    """An exact affine map: inputs are integers (in `units` of 1 each), outputs in activation steps, not yet rounded."""
+
+    def __init__(
+        self, name: str, weight: np.ndarray, bias: np.ndarray, units: np.ndarray | float, largest: float
+    ) -> None:
+        scaled = weight.astype(np.float64) * (np.asarray(units) * STEP)
+        self.weight = np.ascontiguousarray((np.rint(scaled * WEIGHT_STEP) / WEIGHT_STEP).T)  # [n, out]
+        self.bias = np.rint(bias.astype(np.float64) * STEP * WEIGHT_STEP) / WEIGHT_STEP
+        reach = (np.abs(self.weight).sum(axis=0) * largest + np.abs(self.bias)).max() * WEIGHT_STEP
+        if reach >= 2.0**53:
+            raise ConfigError(f"host: {name}: sums can reach 2^{np.log2(reach):.1f} steps, exact float64 ends at 2^53")
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return x @ self.weight
+
+
+def to_steps(x: np.ndarray, low: float = -LIMIT) -> np.ndarray:
+    """Round to whole activation steps and saturate, in place."""
+    np.rint(x, out=x)
+    return np.clip(x, low, LIMIT, out=x)
+
+
+def normalise_steps(x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """LayerNorm of whole activation steps [..., D], exact up to the final division; returns units, not steps."""
+    width = x.shape[-1]
+    total = x.sum(axis=-1, keepdims=True)
+    spread = width * (x * x).sum(axis=-1, keepdims=True) - total * total  # D^2 times the variance, in steps^2
+    return (width * x - total) / np.sqrt(spread + EPSILON * (width * STEP) ** 2) * gain + bias
+
+
+def gate(z: np.ndarray) -> np.ndarray:
+    return 0.5 + 0.5 * (z / np.sqrt(1.0 + z * z))
+
+
+class Host:
+    """The host's arithmetic, ready to run."""
+
+    def __init__(self, spec: HostSpec) -> None:
+        self.spec = spec
+        coordinate = np.full(6, 1.0 / GRID)
+        self.edge_in = Linear("edge_in", spec.edge_in_weight, spec.edge_in_bias, coordinate, 2.0 * GRID)
+        self.edge_out = Linear("edge_out", spec.edge_out_weight, spec.edge_out_bias, 1.0 / STEP, LIMIT)
+        units = np.full(spec.token_in_weight.shape[1], 1.0 / STEP)
+        units[-3:] = 1.0 / GRID
+        self.token_in = Linear("token_in", spec.token_in_weight, spec.token_in_bias, units, LIMIT)
+        self.token_out = Linear("token_out", spec.token_out_weight, spec.token_out_bias, 1.0 / STEP, LIMIT)
+        self.project = Linear("gates", spec.gates_weight, spec.gates_bias, 1.0 / STEP, LIMIT)
+        self.wide = {name: array.astype(np.float64) for name, array in spec.arrays().items()}
+
+    def tokens(self, groups: np.ndarray) -> np.ndarray:
+        """Points of n groups [n, K, 3], whole grid steps, centre first -> tokens [n, D] in steps (not yet pooled)."""
+        n, k = groups.shape[:2]
+        edges = np.empty((n, k, 6))
+        edges[..., 3:] = groups[:, :1]
+        np.subtract(groups, groups[:, :1], out=edges[..., :3])
+        hidden = self.edge_in(edges.reshape(n * k, 6))
+        hidden += self.edge_in.bias
+        grouped = self.edge_out(to_steps(hidden, low=0.0)).reshape(n, k, -1).max(axis=1)
+        grouped += self.edge_out.bias
+        token = np.concatenate([to_steps(grouped, low=0.0), groups[:, 0]], axis=1)
+        hidden = self.token_in(token)
+        hidden += self.token_in.bias
+        return self.token_out(to_steps(hidden, low=0.0))
+
+    def gates(self, pooled: np.ndarray) -> np.ndarray:
+        """Largest tokens of n chunks [n, D] -> gates [n, 4 D]: keep, write, read, skip."""
+        embedding = to_steps(pooled + self.token_out.bias)
+        normed = normalise_steps(embedding, self.wide["embedding_gain"], self.wide["embedding_bias"]) * STEP
+        out = (self.project(to_steps(normed)) + self.project.bias) / STEP
+        keep, write, value, read, skip = np.split(out, 5, axis=1)
+        return np.concatenate([gate(keep), gate(write) * value, read, skip], axis=1)
+
+    def mix(self, carry: np.ndarray, gates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """One step from the carried state [n, D]: drive_int [n, D] (whole numbers) and the carry after."""
+        keep, write, read, skip = np.split(gates, 4, axis=1)
+        carry = keep * carry + write
+        mixed = to_steps((read * carry + skip) * STEP)
+        drive = normalise_steps(mixed, self.wide["drive_gain"], self.wide["drive_bias"])
+        return np.clip(np.rint(drive * 2.0**DRIVE_BITS), -DRIVE_MAX, DRIVE_MAX), carry
+
+    def belief(self, membrane: np.ndarray) -> np.ndarray:
+        """Last layer's membranes [n, H] in float units -> beliefs [n, H]."""
+        centred = membrane - membrane.mean(axis=1, keepdims=True)
+        deviation = np.sqrt((centred * centred).mean(axis=1, keepdims=True) + EPSILON)
+        return centred / deviation * self.wide["belief_gain"] + self.wide["belief_bias"]
+
+    def geometry(self, descriptors: np.ndarray) -> np.ndarray:
+        """Descriptors [n, M, 8] -> W_g g [n, M, d], once per cloud."""
+        if self.spec.scorer == "belief":
+            return np.zeros((*descriptors.shape[:2], len(self.spec.policy_score)))
+        return descriptors @ self.wide["policy_descriptor"].T + self.wide["policy_bias"]
+
+    def scores(self, belief: np.ndarray, geometry: np.ndarray) -> np.ndarray:
+        """Belief [n, H] and geometry [n, M, d] -> scores [n, M], rounded to 2^-30."""
+        score = self.wide["policy_score"]
+        if self.spec.scorer in ("geometry", "additive"):  # additive: the belief's part is the same for every chunk
+            raw = np.tanh(geometry) @ score
+        else:
+            raw = np.tanh((belief @ self.wide["policy_belief"].T)[:, None, :] + geometry) @ score
+        return np.rint(raw * SCORE_STEP) / SCORE_STEP
+
+    def logits(self, belief: np.ndarray) -> np.ndarray:
+        """Beliefs [n, H] -> logits [n, C]."""
+        return belief @ self.wide["readout_weight"].T + self.wide["readout_bias"]
