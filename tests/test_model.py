@@ -1,0 +1,395 @@
+"""Encoder, mixer, policy and the episode over them: equal to plain forms, and each rule changes the order alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from asp_neuro.cloud import Augmentation, Chunking, describe
+from asp_neuro.data import load
+from asp_neuro.encoder import Encoder, NormedLinear, _Largest
+from asp_neuro.evaluation import Record, accuracy_at, evaluate, surprise
+from asp_neuro.examples import Examples, examples_of
+from asp_neuro.mixer import Mixer, gate
+from asp_neuro.model import Model, follow, learned, oracle, true_likelihood
+from asp_neuro.policy import RULES, Policy, gumbel, sample
+from asp_neuro.recipe import SCORERS, ModelRecipe
+
+HOW = Chunking(n_points=96, n_groups=12, group_size=6, n_chunks=5)
+SMALL = ModelRecipe(width=12, neurons=10, layers=2, edge_widths=(6, 8), policy_width=7)
+
+
+@pytest.fixture(scope="module")
+def examples() -> Examples:
+    return examples_of(load("shapes", "test", n_points=96).subset(range(70)), HOW)
+
+
+def some_model(examples: Examples, seed: int = 0, **changes: object) -> Model:
+    """A small model with lively weights, as after some training."""
+    torch.manual_seed(seed)
+    model = Model(ModelRecipe(**{**vars(SMALL), **changes}), 8)
+    model.measure(examples.batch(np.arange(30)))
+    model.train()
+    model.look(examples.batch(np.arange(30)))  # fills the running statistics
+    with torch.no_grad():
+        model.policy.weight.mul_(5.0)
+        model.readout.weight.mul_(3.0)
+    return model.eval()
+
+
+def deployed(model: Model, examples: Examples) -> Model:
+    model.head.fix_scales(evaluate(model, examples).max_membrane)
+    model.head.deploy = True
+    return model
+
+
+class Pair(nn.Module):
+    """What NormedLinear stands for."""
+
+    def __init__(self, ours: NormedLinear) -> None:
+        super().__init__()
+        out, n = ours.weight.shape
+        self.linear = nn.Linear(n, out, bias=False)
+        self.norm = nn.BatchNorm1d(out, momentum=ours.momentum)
+        with torch.no_grad():
+            self.linear.weight.copy_(ours.weight)
+            self.norm.weight.copy_(ours.gain)
+            self.norm.bias.copy_(ours.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.linear(x.reshape(-1, x.shape[-1]))).view(*x.shape[:-1], -1)
+
+
+def normed_pair() -> tuple[NormedLinear, Pair]:
+    torch.manual_seed(3)
+    ours = NormedLinear(6, 9)
+    with torch.no_grad():
+        ours.gain.normal_()
+        ours.bias.normal_()
+    ours = ours.double()
+    return ours, Pair(ours).double()
+
+
+def test_normed_linear_equals_linear_and_batch_norm_in_value_gradient_and_statistics() -> None:
+    """Within 1e-9, in float64, over several steps and then at inference."""
+    ours, pair = normed_pair()
+    for step in range(4):
+        x = torch.randn(5, 7, 6, dtype=torch.float64) * (1 + step) + step
+        xs = [x.clone().requires_grad_() for _ in range(2)]
+        weight = torch.randn(5, 7, 9, dtype=torch.float64)
+        outs = [module(inner) for module, inner in zip((ours, pair), xs)]
+        torch.testing.assert_close(outs[0], outs[1], rtol=1e-9, atol=1e-9)
+        for out in outs:
+            (out.sin() * weight).sum().backward()
+        torch.testing.assert_close(xs[0].grad, xs[1].grad, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(ours.weight.grad, pair.linear.weight.grad, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(ours.gain.grad, pair.norm.weight.grad, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(ours.bias.grad, pair.norm.bias.grad, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(ours.mean, pair.norm.running_mean, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(ours.variance, pair.norm.running_var, rtol=1e-10, atol=1e-12)
+    x = torch.randn(11, 6, dtype=torch.float64)
+    torch.testing.assert_close(ours.eval()(x), pair.eval()(x), rtol=1e-10, atol=1e-12)
+
+
+def test_inference_leaves_the_statistics_alone_and_does_not_see_the_batch() -> None:
+    ours, _ = normed_pair()
+    ours(torch.randn(50, 6, dtype=torch.float64))
+    before = ours.mean.clone(), ours.variance.clone()
+    x = torch.randn(9, 6, dtype=torch.float64)
+    torch.testing.assert_close(ours.eval()(x)[:1], ours(x[:1]), rtol=1e-12, atol=1e-12)
+    assert torch.equal(before[0], ours.mean)
+    assert torch.equal(before[1], ours.variance)
+
+
+def test_the_maximum_has_the_gradient_of_a_maximum() -> None:
+    x = torch.randn(3, 5, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: _Largest.apply(x, 1), (x,))
+    tied = torch.tensor([[2.0, 1.0, 2.0]], requires_grad=True)
+    _Largest.apply(tied, 1).backward(torch.tensor([6.0]))
+    assert tied.grad.tolist() == [[3.0, 0.0, 3.0]]
+
+
+def test_padding_a_chunks_list_changes_neither_embedding_nor_gradient() -> None:
+    encoder = Encoder((6, 8), 12)
+    tokens = torch.randn(2, 7, 12, dtype=torch.float64)
+    short = torch.tensor([[[0, 3], [5, 6]], [[1, 2], [4, 0]]])
+    long = torch.cat([short, short[..., :1].expand(-1, -1, 9)], dim=2)  # nine more copies of the first group
+    gradients = []
+    for lists in (short, long):
+        leaf = tokens.clone().requires_grad_()
+        pooled = encoder.pool(leaf, lists)
+        pooled.square().sum().backward()
+        gradients.append((pooled.detach(), leaf.grad))
+    assert torch.equal(gradients[0][0], gradients[1][0])
+    torch.testing.assert_close(gradients[0][1], gradients[1][1], rtol=1e-12, atol=0)
+
+
+def test_an_embedding_depends_on_its_own_chunk_only(examples: Examples) -> None:
+    model = some_model(examples)
+    batch = examples.batch(np.arange(4))
+    with torch.no_grad():
+        whole = model.encoder(batch.points, batch.members, batch.lists)
+        alone = model.encoder(batch.points, batch.members, batch.lists[:, 2:3])
+        torch.testing.assert_close(alone[:, 0], whole[:, 2], rtol=0, atol=0)
+        inside = torch.from_numpy(examples.chunks[np.arange(4)].mask()[:, 2])
+        moved = torch.where(inside[..., None], batch.points, batch.points + 0.5)
+        again = model.encoder(moved, batch.members, batch.lists)
+    torch.testing.assert_close(again[:, 2], whole[:, 2], rtol=0, atol=1e-6)
+    assert not torch.allclose(again[:, 0], whole[:, 0], atol=1e-3)
+
+
+def test_a_gate_is_a_sigmoid_worked_out_by_hand() -> None:
+    z = torch.tensor([0.0, 0.75, -0.75, 1e6, -1e6], dtype=torch.float64)
+    torch.testing.assert_close(gate(z), torch.tensor([0.5, 0.8, 0.2, 1.0, 0.0], dtype=torch.float64))
+
+
+def random_gates(mixer: Mixer, steps: int) -> Tensor:
+    with torch.no_grad():
+        return mixer.gates(torch.randn(3, steps, mixer.width, generator=torch.Generator().manual_seed(1)))
+
+
+def prefix(mixer: Mixer, gates: Tensor, t: int) -> tuple[Tensor, Tensor]:
+    """Drive and state after t + 1 embeddings, run again from nothing: no state is kept between calls."""
+    state = torch.zeros(len(gates), mixer.width)
+    for i in range(t + 1):
+        keep, write, read, skip = gates[:, i].split(mixer.width, dim=-1)
+        state = torch.addcmul(write, keep, state)
+    return mixer.drive_norm(torch.addcmul(skip, read, state)), state
+
+
+def test_the_stream_equals_the_prefix_bit_for_bit() -> None:
+    mixer = Mixer(12).eval()
+    gates = random_gates(mixer, 16)
+    carry = torch.zeros(3, 12)
+    with torch.no_grad():
+        for t in range(16):
+            drive, carry = mixer.step(carry, gates[:, t])
+            again, state = prefix(mixer, gates, t)
+            assert torch.equal(drive, again)
+            assert torch.equal(carry, state)
+
+
+def test_the_state_is_the_sum_of_what_was_written_and_kept_since() -> None:
+    """Against the closed form, h = sum_i (prod_{j>i} A_j) B_i V_i, within 1e-12 in float64."""
+    mixer = Mixer(12).double().eval()
+    with torch.no_grad():
+        gates = mixer.gates(torch.randn(2, 9, 12, dtype=torch.float64))
+        keep, write = gates[..., :12], gates[..., 12:24]
+        carry = torch.zeros(2, 12, dtype=torch.float64)
+        for t in range(9):
+            _, carry = mixer.step(carry, gates[:, t])
+            closed = sum(keep[:, i + 1 : t + 1].prod(dim=1) * write[:, i] for i in range(t + 1))
+            torch.testing.assert_close(carry, closed, rtol=1e-12, atol=1e-12)
+
+
+def test_a_stale_carry_does_not_go_unnoticed() -> None:
+    """The check above can fail: a carry left over from another episode shows in the first drive."""
+    mixer = Mixer(12).eval()
+    gates = random_gates(mixer, 4)
+    with torch.no_grad():
+        _, stale = prefix(mixer, gates.flip(1), 3)
+        drive, _ = mixer.step(stale, gates[:, 0])
+        assert not torch.equal(drive, prefix(mixer, gates, 0)[0])
+
+
+def test_the_drive_is_bounded_as_documented() -> None:
+    mixer = Mixer(12).eval()
+    with torch.no_grad():
+        mixer.drive_norm.weight.normal_()
+        mixer.drive_norm.bias.normal_()
+        drive, _ = mixer.step(torch.randn(500, 12) * 100, mixer.gates(torch.randn(500, 12) * 10))
+    bound = mixer.drive_norm.weight.abs() * 11**0.5 + mixer.drive_norm.bias.abs()
+    assert (drive.abs() <= bound + 1e-4).all()
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["float", "deploy"])
+def model(request: pytest.FixtureRequest, examples: Examples) -> Model:
+    found = some_model(examples)
+    return deployed(found, examples) if request.param else found
+
+
+@pytest.fixture(scope="module")
+def records(model: Model, examples: Examples) -> dict[str, Record]:
+    return {rule: evaluate(model, examples, rule) for rule in RULES}
+
+
+def test_every_rule_takes_every_chunk_exactly_once(records: dict[str, Record]) -> None:
+    for record in records.values():
+        assert (np.sort(record.order, axis=0) == np.arange(5)[:, None]).all()
+
+
+def test_the_rules_take_different_orders_with_the_same_weights(model: Model, examples: Examples) -> None:
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    orders = {rule: evaluate(model, examples, rule).order for rule in RULES}
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert (orders["fps_order"] == np.arange(5)[:, None]).all()
+    pairs = [(a, b) for a in RULES for b in RULES if a < b]
+    assert all(not np.array_equal(orders[a], orders[b]) for a, b in pairs)
+
+
+def test_a_rules_order_replayed_gives_the_same_logits_bit_for_bit(
+    model: Model, examples: Examples, records: dict[str, Record]
+) -> None:
+    for record in records.values():
+        batch = examples.batch(np.arange(64))
+        with torch.no_grad():
+            order = torch.from_numpy(record.order[:, :64].T.copy())
+            again = model.rollout(model.look(batch), follow(order), 5)
+        assert np.array_equal(again.logits.float().numpy(), record.logits[:, :64])
+
+
+def test_the_random_rule_follows_its_seed(model: Model, examples: Examples, records: dict[str, Record]) -> None:
+    same, other = (evaluate(model, examples, "random", seed) for seed in (0, 1))
+    assert np.array_equal(same.order, records["random"].order)
+    assert np.array_equal(same.logits, records["random"].logits)
+    assert not np.array_equal(other.order, same.order)
+    first = np.bincount(records["random"].order[0], minlength=5)
+    assert first.min() > 0
+
+
+def test_the_oracle_finds_the_best_first_chunk(model: Model, examples: Examples, records: dict[str, Record]) -> None:
+    def likelihood(record: Record) -> np.ndarray:
+        log = torch.log_softmax(torch.from_numpy(record.logits[0]), dim=1)
+        return log[torch.arange(len(record.labels)), torch.from_numpy(record.labels)].numpy()
+
+    best = likelihood(records["oracle"])
+    for rule in RULES:
+        assert (best >= likelihood(records[rule]) - 1e-5).all()
+    assert (best > likelihood(records["fps_order"]) + 1e-3).any()
+
+
+def test_the_oracle_sees_what_observing_then_shows(model: Model, examples: Examples) -> None:
+    batch = examples.batch(np.arange(6))
+    with torch.no_grad():
+        moment = model.begin(model.look(batch))
+        for _ in range(3):
+            peeked = model.peek(moment)
+            before = moment.carry.clone(), moment.state.membrane[-1].clone()
+            choice = oracle(model, batch.labels)(moment)
+            assert torch.equal(before[0], moment.carry)  # peeking and choosing advance nothing
+            assert torch.equal(before[1], moment.state.membrane[-1])
+            gain = true_likelihood(peeked, batch.labels).masked_fill(moment.visited > 0, -np.inf)
+            assert torch.equal(choice.argmax(dim=1), gain.argmax(dim=1))
+            model.observe(moment, choice)
+            seen = model.readout(moment.belief)
+            torch.testing.assert_close(seen, peeked[torch.arange(6), choice.argmax(dim=1)], rtol=1e-4, atol=1e-4)
+
+
+def test_without_the_mask_a_chunk_may_be_taken_again(examples: Examples) -> None:
+    free = some_model(examples, mask=False, scorer="geometry")
+    record = evaluate(free, examples)
+    assert (record.order == record.order[:1]).all()  # the geometry does not change, so neither does the choice
+    masked = some_model(examples, scorer="geometry")
+    assert (np.sort(evaluate(masked, examples).order, axis=0) == np.arange(5)[:, None]).all()
+
+
+@pytest.mark.parametrize("scorer", SCORERS)
+def test_each_scorer_uses_its_inputs_and_ignores_the_others(scorer: str) -> None:
+    torch.manual_seed(0)
+    policy = Policy(10, 7, scorer)
+    with torch.no_grad():
+        beliefs, descriptors = torch.randn(2, 4, 10), torch.randn(2, 4, 5, 8)
+        one, other_belief, other_place = (
+            policy(b, policy.geometry(g))
+            for b, g in ((beliefs[0], descriptors[0]), (beliefs[1], descriptors[0]), (beliefs[0], descriptors[1]))
+        )
+    assert torch.equal(one, other_belief) == (scorer == "geometry")
+    assert torch.equal(one, other_place) == (scorer == "belief")
+    preference = one - one[:, :1]  # what the choice sees
+    other_preference = other_belief - other_belief[:, :1]
+    if scorer == "additive":  # both inputs count, but they do not interact
+        torch.testing.assert_close(preference, other_preference, rtol=0, atol=1e-5)
+    if scorer == "bilinear":
+        assert not torch.allclose(preference, other_preference, atol=1e-2)
+
+
+def test_the_bilinear_score_is_the_one_worked_out_by_hand() -> None:
+    policy = Policy(1, 1)
+    with torch.no_grad():
+        policy.from_belief.weight.fill_(2.0)
+        policy.from_descriptor.weight.fill_(0.0)
+        policy.from_descriptor.weight[0, 3] = 1.0
+        policy.weight.fill_(3.0)
+        policy.centre[3], policy.spread[3] = 1.0, 4.0
+        descriptors = torch.zeros(1, 2, 8)
+        descriptors[0, :, 3] = torch.tensor([1.0, 5.0])  # standardised: 0 and 1
+        scores = policy(torch.tensor([[0.25]]), policy.geometry(descriptors))
+    torch.testing.assert_close(scores, 3 * torch.tanh(torch.tensor([[0.5, 1.5]])))
+
+
+def test_a_sampled_choice_is_one_hot_forward_and_soft_backward() -> None:
+    scores = torch.tensor([[0.0, 1.0, -1e9], [2.0, -1.0, 0.5]], requires_grad=True)
+    choice = sample(scores, 0.5, torch.zeros(2, 3))
+    assert choice.tolist() == [[0, 1, 0], [1, 0, 0]]
+    (choice * torch.tensor([1.0, 2.0, 4.0])).sum().backward()
+    soft = torch.softmax(scores.detach() / 0.5, dim=1).requires_grad_()
+    leaf = scores.detach().clone().requires_grad_()
+    (torch.softmax(leaf / 0.5, dim=1) * torch.tensor([1.0, 2.0, 4.0])).sum().backward()
+    torch.testing.assert_close(scores.grad, leaf.grad)
+    assert soft[0, 2] == 0  # a visited chunk has no share
+
+
+def test_gumbel_noise_makes_choices_as_likely_as_the_softmax_says() -> None:
+    scores = torch.tensor([1.0, 0.0, -1.0]).expand(20_000, 3)
+    noise = torch.rand(20_000, 3, generator=torch.Generator().manual_seed(0)).clamp(1e-9, 1 - 1e-7)
+    share = sample(scores, 0.3, gumbel(noise)).mean(dim=0)
+    torch.testing.assert_close(share, torch.softmax(scores[0], dim=0), rtol=0, atol=0.012)
+
+
+def test_the_extremes_of_the_noise_stay_finite() -> None:
+    assert torch.isfinite(gumbel(torch.tensor([0.0, 1.0]).clamp(1e-9, 1 - 1e-7))).all()
+
+
+def test_the_learned_rule_masks_what_was_visited_even_when_it_scores_best(examples: Examples) -> None:
+    model = some_model(examples)
+    with torch.no_grad():
+        moment = model.begin(model.look(examples.batch(np.arange(8))))
+        first = learned(model.policy)(moment).argmax(dim=1)
+        moment.visited[torch.arange(8), first] = 1.0
+        second = learned(model.policy)(moment).argmax(dim=1)
+    assert (first != second).all()
+
+
+def test_batches_hold_the_descriptors_of_the_changed_points(examples: Examples) -> None:
+    index = np.array([5, 2, 9])
+    plain = examples.batch(index)
+    changed = examples.batch(index, Augmentation(turn=90.0, drop=0.2), np.random.default_rng(1))
+    mask = examples.chunks[index].mask()
+    assert not torch.equal(plain.points, changed.points)
+    assert not torch.allclose(plain.descriptors, changed.descriptors, atol=1e-3)
+    for batch in (plain, changed):
+        assert np.array_equal(batch.descriptors.numpy(), describe(batch.points.numpy(), mask))
+        exact = describe(batch.points.double().numpy(), mask)
+        np.testing.assert_allclose(batch.descriptors.numpy(), exact, atol=2e-3)
+    assert torch.equal(plain.members, changed.members)
+    assert plain.labels.tolist() == examples.labels[index].tolist()
+
+
+def test_evaluating_keeps_the_mode_and_follows_hand_computed_accuracy(examples: Examples) -> None:
+    model = some_model(examples).train()
+    evaluate(model, examples)
+    assert model.training
+    logits = np.zeros((2, 3, 2), np.float32)
+    logits[0, :, 0] = 1.0  # after one look every answer is class 0
+    logits[1, 1:, 1] = 3.0  # after two, the last two clouds are class 1
+    record = Record(logits, np.zeros((2, 3), int), np.array([0, 1, 0]), np.zeros(1), np.zeros((1, 1)))
+    # right after one look: clouds 0 and 2; after two: cloud 0 (a tie goes to class 0) and cloud 1
+    assert accuracy_at(record) == {"1": 2 / 3, "2": 2 / 3, "M": 2 / 3}
+    assert record.accuracy(average=True).tolist() == [2 / 3, 2 / 3]
+    log = [np.log1p(np.exp(x)) for x in (-1, 1, -1, 0, -3, 3)]
+    assert surprise(record) == pytest.approx(np.mean(log))
+
+
+def test_a_rule_nobody_knows_is_refused(examples: Examples) -> None:
+    with pytest.raises(ValueError, match="unknown rule 'best'"):
+        evaluate(some_model(examples), examples, "best")
+
+
+def test_the_beginning_knows_nothing_of_the_cloud(examples: Examples) -> None:
+    model = some_model(examples)
+    with torch.no_grad():
+        moment = model.begin(model.look(examples.batch(np.arange(5))))
+    assert torch.equal(moment.belief, model.belief_norm.bias.expand_as(moment.belief))
+    assert moment.visited.sum() == 0
