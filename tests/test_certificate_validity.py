@@ -55,6 +55,17 @@ def test_the_pools_have_the_risk_that_they_are_named_for():
     assert best.risk < 0.05 < outcome_at(bench.well_behaved(), 0.05).risk
 
 
+def test_a_kept_promise_leaves_room_for_errors_elsewhere():
+    # the numbers of docs/certificates.md
+    pool, tau = bench.well_behaved(), 0.6
+    found = outcome_at(pool, tau)
+    spent = pool.margins.max(axis=0) <= tau
+    wrong_at_the_end = ~pool.correct[-1, spent]
+    assert found.risk == pytest.approx(0.049, abs=5e-4)
+    assert wrong_at_the_end.mean() == pytest.approx(0.39, abs=5e-3)
+    assert (found.errors + wrong_at_the_end.sum()) / pool.n == pytest.approx(0.061, abs=5e-4)
+
+
 def pass_probability(accepted, level, p_value):
     """P(p <= level) at risk exactly alpha, summed over all numbers of errors."""
     errors = np.arange(accepted + 1)
