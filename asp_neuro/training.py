@@ -7,6 +7,7 @@ each process takes its share of every batch and gradients are summed, so that on
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -21,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from asp_neuro import checkpoint, losses
+from asp_neuro.encoder import over_processes
 from asp_neuro.errors import AspError, ConfigError, InputError
 from asp_neuro.evaluation import accuracy_at, evaluate, surprise
 from asp_neuro.examples import Examples
@@ -58,6 +60,7 @@ class Run:
     history: list[dict[str, Any]] = field(default_factory=list)
     before_deploy: dict[str, float] | None = None  # accuracy_at on validation, the moment before deploy mode
     seconds: float = 0.0
+    data: str = ""  # fingerprint of what it is trained on
 
 
 def world() -> tuple[int, int]:
@@ -75,7 +78,15 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     model = build(recipe, classes)
     sample_index = np.random.default_rng(recipe.seed).permutation(len(examples))[:512]
     model.measure(examples.batch(np.sort(sample_index)))
-    return Run(recipe, classes, model, _optimiser(recipe, model), {k: v.clone() for k, v in _averaged(model)})
+    average = {k: v.clone() for k, v in _averaged(model)}
+    return Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
+
+
+def _fingerprint(examples: Examples) -> str:
+    digest = hashlib.sha256()
+    for array in (examples.chunks.points, examples.labels, examples.teacher):
+        digest.update(b"none" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _optimiser(recipe: Recipe, model: Model) -> torch.optim.Optimizer:
@@ -136,8 +147,8 @@ def batch_loss(
     if teacher is not None and how.distil > 0.0:
         loss = loss + how.distil * losses.distillation(played.logits, teacher, how.distil_temperature, n_total)
     if how.rate_penalty > 0.0:
-        part = len(batch.labels) / n_total
-        loss = loss + how.rate_penalty * part * losses.rate(played.firing_rate, how.rate_target)
+        whole = over_processes(played.firing_rate * len(batch.labels)) / n_total  # the penalty is not linear in it
+        loss = loss + how.rate_penalty * losses.rate(whole, how.rate_target) / world()[1]
     return loss, played.firing_rate.detach()
 
 
@@ -177,13 +188,13 @@ def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
     if world()[1] > 1:
         sum_gradients(parameters)
         dist.all_reduce(value)
-    if not torch.isfinite(value):
-        raise DivergedError(
-            f"the loss is {value.item()} in epoch {run.epoch + 1}, step {number + 1}; the likely cause is a learning "
-            f"rate that is too high ({learning_rate(run.recipe, share):.2g} at this step) or broken input"
-        )
-    if how.clip > 0.0:
-        torch.nn.utils.clip_grad_norm_(parameters, how.clip)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, how.clip if how.clip > 0.0 else math.inf)
+    for name, number_of in (("loss", value), ("length of the gradient", norm)):
+        if not torch.isfinite(number_of):  # before the step: no weight is touched, no checkpoint spoilt
+            raise DivergedError(
+                f"the {name} is {number_of.item()} in epoch {run.epoch + 1}, step {number + 1}; the likely cause is a "
+                f"learning rate that is too high ({learning_rate(run.recipe, share):.2g} at this step) or broken input"
+            )
     for group in run.optimiser.param_groups:
         group["lr"] = learning_rate(run.recipe, share)
     run.optimiser.step()
@@ -242,6 +253,10 @@ def train(
     show = show or Progress()
     if len(examples) < 2:
         raise InputError(f"{len(examples)} clouds to train on, at least 2 are needed")
+    if world()[1] > min(recipe.train.batch, len(examples)):
+        raise ConfigError(
+            f"{world()[1]} processes cannot share batches of {min(recipe.train.batch, len(examples))} clouds"
+        )
     part = out.with_name(out.name + ".resume")
     run = _resume(part, recipe, classes, examples) if resume and part.exists() else start(recipe, classes, examples)
     main = world()[0] == 0
@@ -317,6 +332,7 @@ def _state(run: Run) -> dict[str, Any]:
         "history": run.history,
         "before_deploy": run.before_deploy,
         "seconds": run.seconds,
+        "data": run.data,
     }
 
 
@@ -325,6 +341,8 @@ def _resume(part: Path, recipe: Recipe, classes: tuple[str, ...], examples: Exam
     if stored["recipe"] != recipe.as_dict() or tuple(stored["classes"]) != classes:
         raise ConfigError(f"'{part}' belongs to another recipe, seed or set of classes; train without --resume")
     run = start(recipe, classes, examples)
+    if stored.get("data", run.data) != run.data:
+        raise ConfigError(f"'{part}' was trained on other data; train without --resume")
     _load_weights(run.model, stored, part)
     run.average = stored["average"]
     run.optimiser.load_state_dict(stored["optimiser"])

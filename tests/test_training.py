@@ -1,0 +1,399 @@
+"""Training: killed and resumed equals left alone, two processes equal one, and what goes wrong is told with a cause."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from asp_neuro import checkpoint, losses, training
+from asp_neuro.cloud import Augmentation, Chunking
+from asp_neuro.data import load
+from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.evaluation import evaluate
+from asp_neuro.examples import Examples, examples_of
+from asp_neuro.head_spec import run_reference
+from asp_neuro.model import Batch
+from asp_neuro.recipe import ModelRecipe, Recipe, TrainRecipe
+from asp_neuro.training import DivergedError, Progress, batch_loss, learning_rate, load_model, temperature, train
+
+TINY = Recipe(
+    name="tiny",
+    seed=5,
+    chunking=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
+    model=ModelRecipe(width=8, neurons=8, layers=2, edge_widths=(6, 8), policy_width=5),
+    augment=Augmentation(turn=30.0, drop=0.1),
+    train=TrainRecipe(
+        epochs=4, deploy_epochs=2, batch=16, imitation=0.5, tet=0.1, rate_penalty=0.1, rate_target=0.0, ema=0.9
+    ),
+)
+
+
+def data(split: str, n: int) -> Examples:
+    return examples_of(load("shapes", split, n_points=64).subset(range(n)), TINY.chunking)
+
+
+@pytest.fixture(scope="module")
+def examples() -> Examples:
+    return data("train", 64)
+
+
+@pytest.fixture(scope="module")
+def validation() -> Examples:
+    return data("validation", 24)
+
+
+CLASSES = load("shapes", "train", n_points=64).classes
+
+
+@pytest.fixture(scope="module")
+def finished(examples: Examples, validation: Examples, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same training, left alone."""
+    out = tmp_path_factory.mktemp("finished") / "model.pt"
+    train(TINY, CLASSES, examples, validation, out)
+    return out
+
+
+def assert_same_weights(one: Path, two: Path) -> None:
+    a, b = (checkpoint.load(path)["model"] for path in (one, two))
+    assert a.keys() == b.keys()
+    for key in a:
+        assert torch.equal(a[key], b[key]), key
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+import test_training as t
+def kill(epoch, done, total, loss):
+    if (epoch, done) == ({epoch}, {step}):
+        os.kill(os.getpid(), signal.SIGKILL)
+t.train(t.TINY, t.CLASSES, t.data("train", 64), t.data("validation", 24), Path({out!r}), show=t.Progress(step=kill))
+"""
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(1, 3), (3, 1)], ids=["in the float part", "on the integer grid"])
+def test_a_training_killed_and_resumed_ends_with_the_same_weights_bit_for_bit(
+    finished: Path, examples: Examples, validation: Examples, tmp_path: Path, epoch: int, step: int
+) -> None:
+    out = tmp_path / "model.pt"
+    script = KILLED.format(folder=str(Path(__file__).parent), epoch=epoch, step=step, out=str(out))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not out.exists()
+    assert checkpoint.load(tmp_path / "model.pt.resume")["epoch"] == epoch
+    shown = []
+    train(TINY, CLASSES, examples, validation, out, resume=True, show=Progress(epoch=shown.append))
+    assert [row["epoch"] for row in shown] == list(range(epoch + 1, 5))
+    assert_same_weights(out, finished)
+    assert not (tmp_path / "model.pt.resume").exists()
+
+
+def test_the_same_seed_trains_the_same_weights_and_another_seed_others(
+    finished: Path, examples: Examples, validation: Examples, tmp_path: Path
+) -> None:
+    train(TINY, CLASSES, examples, validation, tmp_path / "same.pt")
+    assert_same_weights(tmp_path / "same.pt", finished)
+    train(replace(TINY, seed=6), CLASSES, examples, validation, tmp_path / "other.pt")
+    with pytest.raises(AssertionError):
+        assert_same_weights(tmp_path / "other.pt", finished)
+
+
+def test_what_comes_out_runs_on_the_integer_grid(finished: Path, validation: Examples) -> None:
+    model, recipe, classes, stored = load_model(finished)
+    assert (recipe, classes) == (TINY, CLASSES)
+    assert model.head.deploy
+    assert model.head.has_scales
+    assert not model.training
+    spec = model.head.spec()  # validates itself
+    assert [layer.n_neurons for layer in spec.layers] == [8, 8]
+    drives = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        membranes, fired, _ = model.head.run(drives, model.head.start(6), model.head.fold())
+    expected, spikes, _ = run_reference(spec, torch.round(drives.double() * 64).to(torch.int64).numpy())
+    assert np.array_equal(torch.stack(membranes, dim=1).numpy(), expected)
+    assert np.array_equal(torch.stack(fired, dim=1).numpy(), spikes)
+    report = stored["report"]
+    assert report["deploy_accuracy"] == evaluate(model, validation).accuracy()[-1]
+    assert report["before_deploy"] is not None
+    assert report["parameters"] == sum(p.numel() for p in model.parameters())
+
+
+def test_the_log_has_one_line_an_epoch(finished: Path) -> None:
+    rows = [json.loads(line) for line in (finished.parent / "model.log.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
+    assert [row["deploy"] for row in rows] == [False, False, True, True]
+    assert all(math.isfinite(row["loss"]) for row in rows)
+    assert sorted(os.listdir(finished.parent)) == ["model.log.jsonl", "model.pt"]
+
+
+def half_done(examples: Examples, validation: Examples, out: Path) -> None:
+    """Leave a `.resume` file behind, as a kill does."""
+
+    def stop(row: dict) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, CLASSES, examples, validation, out, show=Progress(epoch=stop))
+
+
+@pytest.mark.parametrize("change", ["seed", "recipe", "classes", "data"])
+def test_resuming_refuses_what_does_not_belong_to_it(
+    examples: Examples, validation: Examples, tmp_path: Path, change: str
+) -> None:
+    out = tmp_path / "model.pt"
+    half_done(examples, validation, out)
+    before = (tmp_path / "model.pt.resume").read_bytes()
+    recipe, classes = TINY, CLASSES
+    if change == "seed":
+        recipe = replace(TINY, seed=6)
+    elif change == "recipe":
+        recipe = TINY.changed(train={"learning_rate": 1e-3})
+    elif change == "classes":
+        classes = tuple(reversed(CLASSES))
+    else:
+        examples = data("train", 60)
+    with pytest.raises(ConfigError, match=r"model\.pt\.resume' .*train without --resume"):
+        train(recipe, classes, examples, validation, out, resume=True)
+    assert (tmp_path / "model.pt.resume").read_bytes() == before
+
+
+def test_a_broken_resume_file_is_refused_and_kept(examples: Examples, validation: Examples, tmp_path: Path) -> None:
+    (tmp_path / "model.pt.resume").write_bytes(b"PK broken")
+    with pytest.raises(InputError, match=r"model\.pt\.resume'"):
+        train(TINY, CLASSES, examples, validation, tmp_path / "model.pt", resume=True)
+    assert (tmp_path / "model.pt.resume").read_bytes() == b"PK broken"
+
+
+def test_a_loss_that_is_no_number_stops_with_step_cause_and_last_good_state(
+    examples: Examples, validation: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+    real = batch_loss
+
+    def sick(*args: object) -> tuple[Tensor, Tensor]:
+        nonlocal calls
+        calls += 1
+        loss, fired = real(*args)
+        return (loss * math.nan if calls == 7 else loss), fired  # four steps an epoch: the third of the second
+
+    monkeypatch.setattr(training, "batch_loss", sick)
+    with pytest.raises(
+        DivergedError,
+        match=r"loss is nan in epoch 2, step 3; the likely cause is a learning rate.*resume' holds epoch 1",
+    ):
+        train(TINY, CLASSES, examples, validation, tmp_path / "model.pt")
+    stored = checkpoint.load(tmp_path / "model.pt.resume")
+    assert stored["epoch"] == 1
+    assert all(torch.isfinite(v).all() for v in stored["model"].values())
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_a_gradient_that_is_no_number_stops_before_it_reaches_a_weight(
+    examples: Examples, validation: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: float
+) -> None:
+    """In the last step of an epoch: the checkpoint written after it must not hold the damage."""
+    calls = 0
+    real = batch_loss
+
+    def steep(run: training.Run, *args: object) -> tuple[Tensor, Tensor]:
+        nonlocal calls
+        calls += 1
+        loss, fired = real(run, *args)
+        if calls == 4:
+            zero = (run.model.readout.bias * 0.0).sum()
+            loss = loss + torch.sqrt(zero) * 0.0  # finite, but its derivative is not
+        return loss, fired
+
+    monkeypatch.setattr(training, "batch_loss", steep)
+    recipe = TINY.changed(train={"clip": clip})
+    with pytest.raises(DivergedError, match=r"gradient is nan in epoch 1, step 4.*no epoch was finished"):
+        train(recipe, CLASSES, examples, validation, tmp_path / "model.pt")
+    assert not (tmp_path / "model.pt.resume").exists()
+
+
+def test_a_full_disk_leaves_the_previous_model_alone(
+    examples: Examples, validation: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "model.pt"
+    out.write_bytes(b"the previous model")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        train(TINY, CLASSES, examples, validation, out)
+    assert out.read_bytes() == b"the previous model"
+    assert os.listdir(tmp_path) == ["model.pt"]
+
+
+def test_one_cloud_is_not_enough(examples: Examples, validation: Examples, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="1 clouds to train on"):
+        train(TINY, CLASSES, data("train", 1), validation, tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("share", "rate"),
+    [
+        (0.0, 0.05 * 2e-3),
+        (0.05, (0.05 + 0.95 / 2) * 2e-3),
+        (0.1, 2e-3),
+        (0.1 + 0.9 / 3, 0.75 * 2e-3),  # (1 + cos 60 degrees) / 2
+        (0.55, 1e-3),
+        (1.0, 0.0),
+    ],
+)
+def test_the_learning_rate_follows_the_table(share: float, rate: float) -> None:
+    assert learning_rate(Recipe("x"), share) == pytest.approx(rate, abs=1e-12)
+
+
+def test_without_a_warm_up_the_rate_starts_at_its_full_height() -> None:
+    assert learning_rate(Recipe("x", train=TrainRecipe(warmup=0.0)), 0.0) == 2e-3
+
+
+@pytest.mark.parametrize(("share", "heat"), [(0.0, 1.0), (0.5, 10**-0.5), (1.0, 0.1)])
+def test_the_temperature_falls_geometrically(share: float, heat: float) -> None:
+    assert temperature(Recipe("x"), share) == pytest.approx(heat)
+
+
+def test_losses_by_hand() -> None:
+    zero = torch.zeros(3, 2, 4)
+    labels = torch.tensor([1, 3])
+    assert losses.answers(zero, labels, 0.0, 2).item() == pytest.approx(math.log(4))
+    assert losses.answers(zero, labels, 0.0, 4).item() == pytest.approx(math.log(4) / 2)  # half of a batch of 4
+    sure = torch.zeros(1, 1, 2)
+    sure[0, 0, 0] = math.log(3)  # probabilities 3/4, 1/4; smoothed target 0.95, 0.05
+    smoothed = -0.95 * math.log(0.75) - 0.05 * math.log(0.25)
+    assert losses.answers(sure, torch.tensor([0]), 0.1, 1).item() == pytest.approx(smoothed)
+    steps = torch.tensor([0.0, 1.0, 3.0]).view(3, 1, 1)
+    assert losses.agreement(steps, 1).item() == pytest.approx((9 + 4) / 2)
+    assert losses.agreement(steps[:1], 1).item() == 0
+    assert losses.rate(torch.tensor([0.5, 0.1]), 0.3).item() == pytest.approx(0.04)
+    scores = torch.tensor([[0.0, 0.0, -1e9]])
+    assert losses.imitation(scores, torch.tensor([[5.0, 5.0, -1e9]]), 1.0, 1).item() == pytest.approx(math.log(2))
+    assert losses.distillation(zero, torch.zeros(2, 4), 2.0, 2).item() == pytest.approx(4 * math.log(4))
+
+
+def test_the_agreement_does_not_pull_on_the_last_answer() -> None:
+    logits = torch.randn(4, 2, 3, requires_grad=True)
+    losses.agreement(logits, 2).backward()
+    assert logits.grad[-1].abs().max() == 0
+    assert logits.grad[:-1].abs().min() > 0
+
+
+def test_the_random_share_decides_who_follows_the_policy(examples: Examples) -> None:
+    """With a share of one no gradient reaches the policy through the choices; with none it does."""
+    noise = torch.rand(4, 16, 4, generator=torch.Generator().manual_seed(0)).clamp(1e-9, 1 - 1e-7)
+    random = torch.rand(16, 5, generator=torch.Generator().manual_seed(1))
+    reached = []
+    for share in (1.0, 0.0):
+        recipe = TINY.changed(train={"random_share": share, "imitation": 0.0})
+        run = training.start(recipe, CLASSES, examples)
+        run.model.train()
+        loss, _ = batch_loss(run, examples.batch(np.arange(16)), None, 0.0, noise, random, 16)
+        loss.backward()
+        reached.append(float(run.model.policy.from_belief.weight.grad.abs().max()))
+    assert reached[0] == 0
+    assert reached[1] > 0
+
+
+PROCESSES = """
+import sys, torch
+import torch.distributed as dist
+sys.path.insert(0, {folder!r})
+torch.set_num_threads(1)
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + {meeting!r}, rank=rank, world_size=2)
+import test_training as t
+examples = t.data("train", 64)
+torch.save([t.first_steps(examples, deploy) for deploy in (False, True)], {out!r} + str(rank))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def first_steps(examples: Examples, deploy: bool) -> dict[str, Tensor]:
+    """Gradients and statistics of one step, then the weights after two; in one process or in several."""
+    recipe = TINY.changed(train={"batch": 31})  # odd: the two shares differ in size
+    run = training.start(recipe, CLASSES, examples)
+    if deploy:
+        training.enter_deploy(run, examples)
+    found: dict[str, Tensor] = {}
+    real = run.optimiser.step
+
+    def step() -> None:
+        if not found:
+            found.update({f"gradient {k}": p.grad.clone() for k, p in run.model.named_parameters()})
+            found.update({f"buffer {k}": b.clone() for k, b in run.model.named_buffers()})
+        real()
+
+    run.optimiser.step = step
+    training.train_epoch(run, examples, Progress())
+    found.update({f"after {k}": v.clone() for k, v in run.model.state_dict().items()})
+    return found
+
+
+def test_two_processes_make_the_step_of_one(examples: Examples, tmp_path: Path) -> None:
+    """Gradients and statistics within 1e-5 of their largest; between the processes everything is bit-exact."""
+    script = PROCESSES.format(
+        folder=str(Path(__file__).parent), meeting=str(tmp_path / "meeting"), out=str(tmp_path / "found")
+    )
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", script, str(rank)], env=env, stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    try:
+        for process in ranks:
+            _, err = process.communicate(timeout=300)
+            assert process.returncode == 0, err
+    finally:
+        for process in ranks:
+            process.kill()
+    first, second = (torch.load(tmp_path / f"found{rank}", weights_only=True) for rank in range(2))
+    for deploy in (False, True):
+        alone = first_steps(examples, deploy)
+        assert first[deploy].keys() == second[deploy].keys() == alone.keys()
+        for key, expected in alone.items():
+            found = first[deploy][key]
+            assert torch.equal(found, second[deploy][key]), (deploy, key)
+            if not key.startswith("after"):  # Adam blows up the last bits of a gradient that is nearly nothing
+                scale = float(expected.double().abs().max())
+                difference = float((found.double() - expected.double()).abs().max())
+                assert difference <= 1e-5 * scale + 1e-8, (deploy, key, difference, scale)
+
+
+def test_more_processes_than_clouds_in_a_batch_are_refused(
+    examples: Examples, validation: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "world", lambda: (0, 17))
+    with pytest.raises(ConfigError, match="17 processes cannot share batches of 16 clouds"):
+        train(TINY, CLASSES, examples, validation, tmp_path / "model.pt")
+
+
+def test_a_share_of_a_batch_has_its_share_of_the_loss(examples: Examples) -> None:
+    """The parts of the loss that are sums over clouds: two halves add up to the whole, in inference mode."""
+    recipe = TINY.changed(train={"rate_penalty": 0.0})
+    run = training.start(recipe, CLASSES, examples)
+    run.model.eval()  # so that the halves do not see their own batch statistics
+    noise = torch.rand(4, 16, 4, generator=torch.Generator().manual_seed(0)).clamp(1e-9, 1 - 1e-7)
+    random = torch.rand(16, 5, generator=torch.Generator().manual_seed(1))
+    batch = examples.batch(np.arange(16))
+
+    def loss(part: slice) -> float:
+        piece = Batch(*(x[part] for x in batch))
+        return float(batch_loss(run, piece, None, 0.3, noise[:, part], random[part], 16)[0])
+
+    assert loss(slice(0, 5)) + loss(slice(5, 16)) == pytest.approx(loss(slice(0, 16)), rel=1e-5)
