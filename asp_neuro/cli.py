@@ -1,8 +1,4 @@
-"""The command line: one function per verb, and one place where results, errors and signals meet the outside.
-
-A verb is a row of `VERBS`. Its function takes the parsed arguments and returns an `Outcome`: what `--json` prints,
-what a person reads, and the exit code. It raises `AspError` for what the user can mend. Messages and progress go to
-stderr (`report.say`, `report.progress`). Heavy libraries are imported inside the verb's function, never up here.
+"""The command line: the one place where results, errors and signals meet the outside. The verbs are in `verbs.py`.
 
 Exit codes: 0 done; 1 a check said no; 2 usage, bad input, a missing piece, or a fault of ours; 3, 4, 5 Loihi 2;
 6 a Lava session failed; 130 / 143 interrupted; 141 the reader of our output left before the work was done.
@@ -18,67 +14,16 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, TextIO
 
 from asp_neuro import __version__
 from asp_neuro.errors import AspError, UsageError, nearest
-from asp_neuro.report import say, table, to_json
+from asp_neuro.report import say, to_json
+from asp_neuro.verbs import VERBS, Outcome, Verb
 
 PROGRAM = "asp-neuro"
 INTERRUPTED, TERMINATED, READER_GONE = 130, 143, 141
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a verb came to: `report` for machines, `text` for people, and the exit code."""
-
-    report: dict[str, Any]
-    text: str
-    exit_code: int = 0
-
-
-@dataclass(frozen=True)
-class Verb:
-    name: str
-    summary: str  # one line
-    example: str  # a command that works as it stands
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], Outcome]
-
-
-def no_arguments(parser: argparse.ArgumentParser) -> None:
-    """For a verb that has only the options of every verb."""
-
-
-def doctor(args: argparse.Namespace) -> Outcome:
-    """What is installed, what is missing, and the next step for each; exit code 1 when a needed thing is not there."""
-    from asp_neuro.doctor import examine
-
-    items = examine()
-    text = table([(item.status, item.name, item.hint) for item in items], headers=("status", "item", "what it says"))
-    healthy = all(item.status == "ok" for item in items if item.needed)
-    return Outcome({"items": items}, text, exit_code=0 if healthy else 1)
-
-
-def demo(args: argparse.Namespace) -> Outcome:
-    """The main job on built-in data, as far as it is built: every step that exists, in the order of the data flow."""
-    from asp_neuro.demo import run_steps
-
-    steps = run_steps(seed=args.seed)
-    text = table([(step.name, f"{step.seconds:.1f}", step.summary) for step in steps], ("step", "seconds", "result"))
-    return Outcome({"steps": steps, "seed": args.seed, "seconds": sum(step.seconds for step in steps)}, text)
-
-
-def demo_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the clouds (default 0)")
-
-
-VERBS: tuple[Verb, ...] = (
-    Verb("demo", "run what exists of the main job on built-in data", "asp-neuro demo", demo_arguments, demo),
-    Verb("doctor", "say what is installed and what is missing", "asp-neuro doctor --json", no_arguments, doctor),
-)
 
 
 class _Parser(argparse.ArgumentParser):

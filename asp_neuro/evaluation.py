@@ -50,6 +50,29 @@ def accuracy_at(record: Record, at: Iterable[int] = (1, 2, 3, 4, 8)) -> dict[str
     return {**found, "M": float(curve[-1])}
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """The learned policy against a rival after k observations, cloud by cloud, over one or more trained models."""
+
+    rule: str
+    k: int
+    learned: float  # accuracy
+    rival: float
+    standard_error: float  # of the difference, paired over clouds (the mean over models of each cloud)
+
+    @property
+    def difference(self) -> float:
+        return self.learned - self.rival
+
+
+def compare(learned_records: list[Record], rival_records: list[Record], rule: str, k: int) -> Comparison:
+    """Paired comparison: same clouds, same weights, another rule."""
+    ours = np.mean([r.correct()[k - 1] for r in learned_records], axis=0)
+    theirs = np.mean([r.correct()[k - 1] for r in rival_records], axis=0)
+    error = float(np.std(ours - theirs, ddof=1) / np.sqrt(len(ours)))
+    return Comparison(rule, k, float(ours.mean()), float(theirs.mean()), error)
+
+
 @torch.no_grad()
 def evaluate(model: Model, examples: Examples, rule: str = "learned", seed: int = 0) -> Record:
     """Run every cloud at full budget with one selection rule; all else stays the same, byte for byte."""

@@ -1,7 +1,7 @@
 """HeadSpec: the frozen integer network that training ends on, every engine runs and the bundle stores.
 
 Grid: weights are even integers in [-256, 254] at scale 2^6, drives signed 16-bit integers at 2^6, leaks 0..4095 of
-4096, states signed 24-bit integers at scale 2^f with f >= 12 per layer. Neuron k stands at c_k 2^f units per float unit:
+4096, states signed 24-bit integers at scale 2^f with f >= 12 per layer. Neuron k has c_k 2^f units per float unit:
 `membrane / (2^f c_k)` is its membrane in the trained model's own unit.
 """
 

@@ -2,14 +2,14 @@
 
 Answers must not depend on the batch, the threads or the BLAS library, so everything up to the drive is exact:
 
-- coordinates are integers of 2^-14, activations integers of 2^-12 (|a| < 2^6), weights multiples of 2^-20. A product sums
-  fewer than 2^53 of the smallest unit (checked when a host is built), so float64 adds it without any rounding, in any order;
-- LayerNorm takes D sum(x^2) - (sum x)^2, again exact; what remains (divide, square root, the gates) is element by element
-  and rounded the same everywhere by IEEE 754;
+- coordinates are whole steps of 2^-14, activations of 2^-12 (|a| < 2^6), weights of 2^-20. A product sums fewer than
+  2^53 of the smallest unit (checked when a host is built), so float64 adds it without any rounding, in any order;
+- LayerNorm takes D sum(x^2) - (sum x)^2, again exact; what remains (divide, square root, the gates) is done element by
+  element and rounded the same everywhere by IEEE 754;
 - the drive is rounded to 2^-6 for the chip.
 
-Behind the head, belief, scores and logits are ordinary float64: their last bits may differ between batch sizes. Scores are
-rounded to 2^-30 before the argmax, and exit thresholds lie between recorded margins, so that no decision hangs on them.
+Behind the head, belief, scores and logits are ordinary float64: their last bits may differ between batch sizes. Scores
+are rounded to 2^-30 before the argmax, and exit thresholds lie between recorded margins: no decision hangs on them.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ SCORERS = ("bilinear", "geometry", "belief", "additive")
 @dataclass(frozen=True)
 class DataRecipe:
     name: str = "shapes"  # a built-in name, or the kind of data that `--data` must hold
+    classes: tuple[str, ...] = ()  # classes that the data must have; none: whatever is there
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ gradients pass straight through the rounding. The equation itself stands in `mem
 from __future__ import annotations
 
 import contextlib
+import io
 import math
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-with contextlib.redirect_stdout(sys.stderr):  # lava-dl prints a notice when imported; stdout belongs to --json
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    # lava-dl greets with notices about a DVS toolbox and CUDA that concern nobody here; errors still raise
     from lava.lib.dl.slayer.block.base import AbstractDense
     from lava.lib.dl.slayer.neuron.base import Neuron
     from lava.lib.dl.slayer.synapse import Dense as DenseSynapse

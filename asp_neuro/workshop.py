@@ -1,0 +1,186 @@
+"""From what a person asks for to a training: recipe, data, processes, progress, summary."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from asp_neuro import recipe as recipes
+from asp_neuro import training
+from asp_neuro.data import CloudSet, load, locate
+from asp_neuro.errors import ConfigError, InputError, MissingError
+from asp_neuro.examples import examples_of
+from asp_neuro.recipe import Recipe
+from asp_neuro.report import say, table
+from asp_neuro.training import Progress
+
+
+def train(
+    recipe: str | Recipe,
+    *,
+    data: str | Path | None = None,
+    up: str | None = None,
+    out: str | Path = "model.pt",
+    resume: bool = False,
+    epochs: int | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+    teacher: Path | None = None,
+    tensorboard: Path | None = None,
+) -> dict[str, Any]:
+    """Train and write `out`; returns the report. Under `torchrun` every process calls this."""
+    how = adjusted(recipes.load(recipe) if isinstance(recipe, str) else recipe, epochs, seed)
+    out = Path(out)
+    if not out.resolve().parent.is_dir():
+        raise MissingError(f"the folder of '{out}' does not exist; make it first")
+    if (how.train.distil > 0.0) != (teacher is not None):
+        raise ConfigError("distillation needs both: train.distil above 0 in the recipe and --teacher FILE")
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    with processes(), _shown(how, tensorboard) as show:
+        main = training.world()[0] == 0
+        clouds = {split: load(locate(how.data.name, data), split, n_points=how.chunking.n_points, up=up)
+                  for split in ("train", "validation")}  # fmt: skip
+        _check_classes(how, clouds["train"])
+        if main:
+            say(f"training '{how.name}', seed {how.seed}, on {clouds['train'].source}")
+        examples = examples_of(clouds["train"], how.chunking)
+        if teacher is not None:
+            examples = dataclasses.replace(examples, teacher=teacher_logits(teacher, clouds["train"]))
+        validation = examples_of(clouds["validation"], how.chunking)
+        return training.train(
+            how, clouds["train"].classes, examples, validation, out, resume=resume, show=show if main else None
+        )
+
+
+def adjusted(recipe: Recipe, epochs: int | None, seed: int | None) -> Recipe:
+    """The recipe with another seed or number of epochs; the share of deploy-mode epochs stays."""
+    if epochs is not None:
+        share = recipe.train.deploy_epochs / recipe.train.epochs
+        deploy = min(epochs, max(1, round(share * epochs))) if share else 0
+        recipe = recipe.changed(train={"epochs": epochs, "deploy_epochs": deploy})
+    return recipe if seed is None else dataclasses.replace(recipe, seed=seed)
+
+
+def _check_classes(recipe: Recipe, clouds: CloudSet) -> None:
+    wanted = recipe.data.classes or clouds.classes
+    count = dict(zip(clouds.classes, np.bincount(clouds.labels, minlength=len(clouds.classes)), strict=True))
+    empty = [name for name in wanted if not count.get(name)]
+    if empty:
+        raise InputError(f"{clouds.source}: no training clouds of the recipe's class '{empty[0]}'")
+
+
+def teacher_logits(path: Path, clouds: CloudSet) -> np.ndarray:
+    """A teacher's logits [n, C] in the order of the clouds, from an npz with `names` and `logits`."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            names, logits = stored["names"].astype(str), stored["logits"].astype(np.float32)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"'{path}' is no file of teacher logits ({error})") from None
+    place = {name: row for row, name in enumerate(names)}
+    missing = [name for name in clouds.names if name not in place]
+    if missing or logits.shape != (len(names), len(clouds.classes)):
+        raise InputError(
+            f"'{path}': logits {list(logits.shape)} do not fit: no row for cloud '{(missing or ['-'])[0]}'"
+        )
+    return logits[[place[name] for name in clouds.names]]
+
+
+@contextlib.contextmanager
+def processes() -> Iterator[None]:
+    """Join the other processes when started by `torchrun` (gloo on CPU, nccl where there is a GPU)."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield
+        return
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _shown(recipe: Recipe, tensorboard: Path | None) -> Iterator[Progress]:
+    """A bar at a terminal, a line per epoch elsewhere; TensorBoard on request."""
+    writer = _tensorboard(tensorboard)
+    began, first = time.perf_counter(), [None]
+    bar = None
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        bar = tqdm(total=recipe.train.epochs, unit="epoch", file=sys.stderr, dynamic_ncols=True)
+
+    def step(epoch: int, done: int, total: int, loss: float) -> None:
+        if bar is not None:
+            bar.n = epoch + done / total
+            bar.bar_format = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"
+            bar.refresh()
+
+    def epoch(row: dict[str, Any]) -> None:
+        first[0] = row["epoch"] - 1 if first[0] is None else first[0]
+        spent = time.perf_counter() - began
+        left = spent / (row["epoch"] - first[0]) * (recipe.train.epochs - row["epoch"])
+        text = _epoch_text(row)
+        if bar is not None:
+            bar.n = row["epoch"]
+            bar.set_postfix_str(text)
+        else:
+            say(f"epoch {row['epoch']}/{recipe.train.epochs}: {text}, {left / 60.0:.1f} min left")
+        if writer is not None:
+            for name in ("loss", "firing_rate", "surprise"):
+                writer.add_scalar(name, row[name], row["epoch"])
+            writer.add_scalars("accuracy", row["accuracy_at"], row["epoch"])
+
+    try:
+        yield Progress(step, epoch, bar.write if bar is not None else say)
+    finally:
+        if bar is not None:
+            bar.close()
+        if writer is not None:
+            writer.close()
+
+
+def _epoch_text(row: dict[str, Any]) -> str:
+    at = row["accuracy_at"]
+    seen = ", ".join(f"k={k} {100.0 * at[k]:.1f} %" for k in ("1", "4", "M") if k in at)
+    grid = ", integer grid" if row["deploy"] else ""
+    return f"loss {row['loss']:.3f}, {seen}, firing {100.0 * row['firing_rate']:.0f} %{grid}"
+
+
+def _tensorboard(folder: Path | None) -> Any:
+    if folder is None:
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingError("--tensorboard needs the package 'tensorboard'; pip install tensorboard") from None
+    return SummaryWriter(str(folder))
+
+
+def summary(report: dict[str, Any]) -> str:
+    """What a person wants to know after a training."""
+    at = report["accuracy_at"]
+    rows = [(f"after {k} of M" if k != "M" else "full budget", f"{100.0 * v:.1f} %") for k, v in at.items()]
+    lines = [
+        f"{report['out']}: recipe '{report['recipe']}', seed {report['seed']}, {report['parameters']:,} parameters, "
+        f"{report['seconds']:.0f} s",
+        table(rows, ("observations", "validation accuracy")),
+    ]
+    if report["deploy_accuracy"] is not None:
+        before = report["before_deploy"]
+        text = f"{100.0 * report['float_accuracy']:.1f} % in floating point, {100.0 * report['deploy_accuracy']:.1f} % as integers"
+        lines.append(f"head: {text}" + (f"; {100.0 * before['M']:.1f} % before the integer grid" if before else ""))
+    else:
+        lines.append("the head never ran on the integer grid; export will have to discretise it")
+    lines.append("firing rate per layer: " + ", ".join(f"{100.0 * rate:.0f} %" for rate in report["firing_rate"]))
+    lines.append(f"next: asp-neuro export {report['out']}")
+    return "\n".join(lines)
