@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asp_neuro.encoder import Encoder
-from asp_neuro.host import HostSpec
 from asp_neuro.heads.slayer import Folded, SpikingHead, State
+from asp_neuro.host import HostSpec
 from asp_neuro.mixer import Mixer
 from asp_neuro.policy import VISITED, Policy
 from asp_neuro.recipe import ModelRecipe

@@ -177,8 +177,9 @@ def summary(report: dict[str, Any]) -> str:
     ]
     if report["deploy_accuracy"] is not None:
         before = report["before_deploy"]
-        text = f"{100.0 * report['float_accuracy']:.1f} % in floating point, {100.0 * report['deploy_accuracy']:.1f} % as integers"
-        lines.append(f"head: {text}" + (f"; {100.0 * before['M']:.1f} % before the integer grid" if before else ""))
+        float_share, integer_share = 100.0 * report["float_accuracy"], 100.0 * report["deploy_accuracy"]
+        text = f"head: {float_share:.1f} % in floating point, {integer_share:.1f} % on the integer grid"
+        lines.append(text + (f" ({100.0 * before['M']:.1f} % before it)" if before else ""))
     else:
         lines.append("the head never ran on the integer grid; export will have to discretise it")
     lines.append("firing rate per layer: " + ", ".join(f"{100.0 * rate:.0f} %" for rate in report["firing_rate"]))
