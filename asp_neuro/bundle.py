@@ -1,0 +1,758 @@
+"""The bundle (`model.net`): all that a deployed model needs in one file, in NetX's HDF5 layout, hashed, safe to read.
+
+    bytes 0..511   user block: magic, format version, length and SHA-256 of the rest, so that damage is found before
+                   the HDF5 library sees a byte
+    layer/0..      NetX: type 'dense', shape, weight, bias, neuron/type 'ASP_SOFT', neuron/... (integers)
+    asp/...        what NetX has no word for: timing, chunking, host, scales, record, golden vectors, recipe, hashes
+
+`contents` is the layout: one flat table from path to array. Writing stores it in sorted order without times, so that the
+same bundle gives the same bytes; hashing runs over it; and reading ends by comparing it with what the file held, so that
+a bundle that was read is the one that would be written. `docs/bundle.md` describes the format for other programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t
+
+from asp_neuro.cloud import Chunking
+from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, nearest
+from asp_neuro.head_spec import DRIVE_MAX, HeadSpec, LayerSpec, run_reference
+from asp_neuro.host import Host, HostSpec
+from asp_neuro.membrane import STATE_MAX, STATE_MIN
+from asp_neuro.report import table
+
+MAGIC = b"asp-neuro bundle"  # 16 bytes
+FORMAT = "asp-neuro bundle"
+VERSION = 1
+USER_BLOCK = 512
+HEADER = struct.Struct("<16sIIQ32s")  # magic, version, 0, length of the rest, SHA-256 of the rest
+NEURON_TYPE = "ASP_SOFT"  # stock NetX knows no such neuron, and fails instead of running it with a hard reset
+
+MAX_FILE = 64 * 2**20  # bytes
+MAX_ELEMENTS = 16 * 2**20  # of one array, and characters of one string
+MAX_LAYERS = 64
+MAX_OBJECTS = 2048
+MAX_WHOLE = 2**53  # whole numbers in JSON
+
+DEFAULT = "model.net"
+SUFFIX = ".net"
+
+JSON_PARTS = ("chunking", "classes", "licence", "policy", "recipe", "record", "versions")
+OPTIONAL = ("asp/plan", "asp/certificate")  # outside `model_sha256`
+HASH = "asp/model_sha256"
+STRING = "string"
+LAYER_LEAVES: dict[str, tuple[str, int]] = {  # path: type, number of dimensions
+    "type": (STRING, 0),
+    "shape": ("<i8", 1),
+    "inFeatures": ("<i8", 0),
+    "outFeatures": ("<i8", 0),
+    "weight": ("<i2", 2),
+    "bias": ("<i4", 1),
+    "neuron/type": (STRING, 0),
+    "neuron/lambda": ("<i2", 1),
+    "neuron/theta": ("<i4", 1),
+    "neuron/theta_fire": ("<i4", 1),
+    "neuron/state_bits": ("<i8", 0),
+}
+ASP_LEAVES: dict[str, tuple[str, int]] = {
+    "format": (STRING, 0),
+    "version": ("<i8", 0),
+    "timing": (STRING, 0),
+    "model_sha256": (STRING, 0),
+    "factor": ("<f8", 2),
+    "golden/drives_int": ("<i4", 3),
+    "golden/membranes": ("<i4", 4),
+    "golden/spikes": ("|u1", 4),
+    **dict.fromkeys((*JSON_PARTS, "plan", "certificate"), (STRING, 0)),
+}
+CHUNKING_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("n_points", "n_groups", "group_size", "n_chunks"), int),
+    "overlap": float,
+    "radius": lambda value: None if value is None else float(value),
+}
+HOST_NAMES = tuple(f.name for f in dataclasses.fields(HostSpec) if f.name not in ("scorer", "mask"))
+
+
+@dataclass(frozen=True, eq=False)
+class Golden:
+    """Recorded runs of the reference: what every machine must reproduce, bit for bit."""
+
+    drives_int: np.ndarray  # [T, b, n] int32
+    membranes: np.ndarray  # [T, L, b, H] int32
+    spikes: np.ndarray  # [T, L, b, H] uint8
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A deployed model. The dictionaries are plain data (JSON); `plan` and `certificate` are `to_dict` of theirs."""
+
+    head: HeadSpec
+    host: HostSpec
+    chunking: Chunking
+    classes: tuple[str, ...]
+    recipe: dict[str, Any]
+    golden: Golden
+    record: dict[str, Any] = field(default_factory=dict)  # of the discretisation and the training
+    versions: dict[str, str] = field(default_factory=dict)
+    licence: str = ""
+    plan: dict[str, Any] | None = None
+    certificate: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("recipe", "record", "versions", "plan", "certificate"):
+            value = getattr(self, name)
+            if value is None and name in ("plan", "certificate"):
+                continue
+            if not isinstance(value, dict):
+                raise ConfigError(f"{name} is a {type(value).__name__}, expected a table")
+            object.__setattr__(self, name, _plain(name, value))
+        object.__setattr__(self, "classes", tuple(self.classes))
+        _check_words(self)
+        _check_fit(self)
+        _check_golden(self)
+        _check_promises(self)
+
+
+def make_golden(head: HeadSpec, drives_int: np.ndarray) -> Golden:
+    """Golden vectors of drives [T, b, n]; drives that overflow are no good example and refused."""
+    if drives_int.ndim != 3 or drives_int.size == 0 or drives_int.shape[2] != head.n_inputs:
+        raise ConfigError(f"golden: drives of shape {list(drives_int.shape)}, expected [T, batch, {head.n_inputs}]")
+    membranes, spikes, overflows = run_reference(head, drives_int)
+    if overflows:
+        raise ConfigError(f"golden: the 24-bit state overflows {overflows} times on these drives")
+    return Golden(drives_int.astype(np.int32), membranes.astype(np.int32), spikes.astype(np.uint8))
+
+
+def golden_mismatches(bundle: Bundle) -> int:
+    """Spikes and membranes in which the reference, run now, differs from the golden vectors."""
+    membranes, spikes, _ = run_reference(bundle.head, bundle.golden.drives_int.astype(np.int64))
+    return int((membranes != bundle.golden.membranes).sum() + (spikes != bundle.golden.spikes).sum())
+
+
+def library_versions() -> dict[str, str]:
+    """What a bundle was made with."""
+    found = {"python": platform.python_version(), "hdf5": h5py.version.hdf5_version}
+    for name in ("asp-neuro", "numpy", "h5py", "torch", "lava-nc", "lava-dl"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+# What a bundle must be
+
+
+def _check_words(bundle: Bundle) -> None:
+    for name, word in [("licence", bundle.licence), *(("class", word) for word in bundle.classes)]:
+        if not isinstance(word, str) or not all(letter.isprintable() or letter == "\n" for letter in word):
+            raise ConfigError(f"{name} {word!r:.60} is not printable text")
+    if len(set(bundle.classes)) != len(bundle.classes):
+        raise ConfigError(f"{len(bundle.classes)} classes, of which {len(set(bundle.classes))} are distinct")
+    for name, version in bundle.versions.items():
+        if not isinstance(version, str):
+            raise ConfigError(f"versions: {name} is {version!r:.60}, expected text")
+
+
+def _check_fit(bundle: Bundle) -> None:
+    """Head, host and classes belong together, and the host can be built."""
+    head, host = bundle.head, bundle.host
+    if len(head.layers) > MAX_LAYERS:
+        raise ConfigError(f"{len(head.layers)} layers, at most {MAX_LAYERS} are stored")
+    pairs = (
+        ("the host's drive", host.width, "inputs of layer 1", head.n_inputs),
+        ("the host's belief", len(host.belief_gain), "neurons of the last layer", head.layers[-1].n_neurons),
+        ("the read-out", host.n_classes, "classes", len(bundle.classes)),
+    )
+    for left, found, right, expected in pairs:
+        if found != expected:
+            raise ConfigError(f"{left} has width {found}, but there are {expected} {right}")
+    Host(host)  # its sums must be exact
+
+
+def _check_golden(bundle: Bundle) -> None:
+    golden, layers = bundle.golden, bundle.head.layers
+    if golden.drives_int.ndim != 3 or golden.drives_int.shape[2] != bundle.head.n_inputs:
+        raise ConfigError(f"golden: drives have shape {list(golden.drives_int.shape)}")
+    steps, batch = golden.drives_int.shape[:2]
+    expected = (steps, len(layers), batch, layers[0].n_neurons)
+    limits = (
+        ("drives_int", golden.drives_int.shape, -DRIVE_MAX, DRIVE_MAX, np.int32),
+        ("membranes", expected, STATE_MIN, STATE_MAX, np.int32),
+        ("spikes", expected, 0, 1, np.uint8),
+    )
+    for name, shape, low, high, dtype in limits:
+        values = getattr(golden, name)
+        if values.dtype != dtype or values.shape != shape or values.size == 0:
+            found = f"{values.dtype} {list(values.shape)}"
+            raise ConfigError(f"golden: {name} is {found}, expected {np.dtype(dtype)} {list(shape)}, not empty")
+        if values.min() < low or values.max() > high:
+            raise ConfigError(f"golden: {name} {values.min()}..{values.max()} is outside {low}..{high}")
+
+
+def _check_promises(bundle: Bundle) -> None:
+    """Plan and certificate are whole: keys, types, own hashes. Whether they hold for the model is asked at use."""
+    if bundle.plan is None and bundle.certificate is None:
+        return
+    from asp_neuro.certificate import Certificate, Plan  # scipy
+
+    if bundle.plan is None:
+        raise ConfigError("a certificate without its plan")
+    Plan.from_dict(bundle.plan)
+    if bundle.certificate is not None:
+        Certificate.from_dict(bundle.certificate)
+
+
+# JSON, canonical: one text for one value
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """The value as JSON gives it back (tuples become lists); what JSON cannot say is refused."""
+    try:
+        return _parse(_text(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} is not plain data ({_line(error)})") from None
+
+
+def _parse(text: str) -> Any:
+    value = json.loads(text, parse_int=_whole, parse_constant=_no_number)
+    json.dumps(value, ensure_ascii=False).encode()  # refuses half a surrogate pair, which no terminal can print
+    return value
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 17 or abs(int(digits)) > MAX_WHOLE:
+        raise ValueError(f"whole number {digits[:20]} exceeds 2^53")
+    return int(digits)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is not a number")
+
+
+# The layout
+
+
+def contents(bundle: Bundle) -> dict[str, np.ndarray]:
+    """Path -> array: all that a file holds."""
+    found = _model_contents(bundle)
+    found[HASH] = _string(_digest(found))
+    for name in ("plan", "certificate"):
+        value = getattr(bundle, name)
+        if value is not None:
+            found[f"asp/{name}"] = _string(_text(value))
+    return found
+
+
+def model_sha256(bundle: Bundle) -> str:
+    """Identity of a model: over everything except plan, certificate and itself."""
+    return _digest(_model_contents(bundle))
+
+
+def _model_contents(bundle: Bundle) -> dict[str, np.ndarray]:
+    host = bundle.host
+    parts = {
+        "chunking": {name: kind(getattr(bundle.chunking, name)) for name, kind in CHUNKING_TYPES.items()},
+        "classes": list(bundle.classes),
+        "licence": bundle.licence,
+        "policy": {"scorer": host.scorer, "mask": bool(host.mask)},
+        "recipe": bundle.recipe,
+        "record": bundle.record,
+        "versions": bundle.versions,
+    }
+    found = {f"asp/{name}": _string(_text(value)) for name, value in parts.items()}
+    found |= {f"asp/host/{name}": array for name, array in host.arrays().items()}
+    found |= {f"asp/golden/{f.name}": getattr(bundle.golden, f.name) for f in dataclasses.fields(Golden)}
+    found["asp/format"] = _string(FORMAT)
+    found["asp/version"] = np.array(VERSION)
+    found["asp/timing"] = _string(bundle.head.timing)
+    found["asp/factor"] = np.stack([layer.factor for layer in bundle.head.layers])
+    for number, layer in enumerate(bundle.head.layers):
+        found |= {f"layer/{number}/{name}": array for name, array in _layer_contents(layer).items()}
+    return {path: _stored(path, array) for path, array in sorted(found.items())}
+
+
+def _layer_contents(layer: LayerSpec) -> dict[str, np.ndarray]:
+    n_neurons, n_inputs = layer.weight_int.shape
+    return {
+        "type": _string("dense"),
+        "shape": np.array([n_neurons]),
+        "inFeatures": np.array(n_inputs),
+        "outFeatures": np.array(n_neurons),
+        "weight": layer.weight_int,
+        "bias": layer.bias_int,
+        "neuron/type": _string(NEURON_TYPE),
+        "neuron/lambda": layer.lambda_int,
+        "neuron/theta": layer.theta_int,
+        "neuron/theta_fire": layer.theta_fire_int,
+        "neuron/state_bits": np.array(layer.state_bits),
+    }
+
+
+def _kind(path: str) -> tuple[str, int] | None:
+    """Type and number of dimensions of what is stored at a path; None: nothing is."""
+    top, _, rest = path.partition("/")
+    if top == "layer":
+        number, _, rest = rest.partition("/")
+        known = number.isdecimal() and number.isascii() and str(int(number[:4])) == number
+        return LAYER_LEAVES.get(rest) if known else None
+    if top == "asp" and rest.startswith("host/"):
+        name = rest.removeprefix("host/")
+        return ("<f4", 2 if name.endswith(("weight", "_belief", "_descriptor")) else 1) if name in HOST_NAMES else None
+    return ASP_LEAVES.get(rest) if top == "asp" else None
+
+
+def _string(text: str) -> np.ndarray:
+    return np.array(text.encode())
+
+
+def _stored(path: str, array: np.ndarray) -> np.ndarray:
+    """The array in the type that its place in the file has."""
+    kind = _kind(path)
+    assert kind is not None, path
+    return np.asarray(array, order="C") if kind[0] == STRING else np.asarray(array, dtype=kind[0], order="C")
+
+
+def _digest(found: dict[str, np.ndarray]) -> str:
+    """SHA-256 over path, type, shape and bytes of every array, in sorted order."""
+    total = hashlib.sha256()
+    for path, array in sorted(found.items()):
+        shape = ",".join(map(str, array.shape))
+        total.update(f"{path} {array.dtype.str} [{shape}]\n".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+# Writing
+
+
+def to_bytes(bundle: Bundle) -> bytes:
+    """The whole file, the same bytes for the same bundle."""
+    image = _image(contents(bundle))
+    header = HEADER.pack(MAGIC, VERSION, 0, len(image), hashlib.sha256(image).digest())
+    data = header.ljust(USER_BLOCK, b"\0") + image
+    if len(data) > MAX_FILE:
+        raise ConfigError(f"the bundle takes {len(data)} bytes, at most {MAX_FILE} are stored")
+    return data
+
+
+def _image(found: dict[str, np.ndarray]) -> bytes:
+    """An HDF5 file in memory: format 1.8 (checksums in all metadata), no times, contiguous arrays, sorted."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fapl_core(2**16, False)
+    access.set_libver_bounds(h5f.LIBVER_V18, h5f.LIBVER_V18)
+    creation = h5p.create(h5p.FILE_CREATE)
+    creation.set_userblock(USER_BLOCK)
+    creation.set_obj_track_times(False)
+    group_creation = h5p.create(h5p.GROUP_CREATE)
+    group_creation.set_obj_track_times(False)
+    dataset_creation = h5p.create(h5p.DATASET_CREATE)
+    dataset_creation.set_obj_track_times(False)
+    dataset_creation.set_fill_time(h5d.FILL_TIME_NEVER)
+    file = h5f.create(b"bundle", h5f.ACC_TRUNC, creation, access)
+    try:
+        groups = {"": h5g.open(file, b"/")}
+        for path, array in sorted(found.items()):
+            where, _, name = path.rpartition("/")
+            parents = where.split("/")
+            for depth in range(1, len(parents) + 1):
+                group = "/".join(parents[:depth])
+                if group not in groups:
+                    above, _, leaf = group.rpartition("/")
+                    groups[group] = h5g.create(groups[above], leaf.encode(), gcpl=group_creation)
+            space = h5s.create_simple(array.shape) if array.ndim else h5s.create(h5s.SCALAR)
+            kind = h5t.py_create(array.dtype)
+            dataset = h5d.create(groups[where], name.encode(), kind, space, dcpl=dataset_creation)
+            dataset.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(array).reshape(array.shape))
+        h5f.flush(file)
+        return bytes(file.get_file_image())
+    finally:
+        file.close()
+
+
+def write(path: str | Path, bundle: Bundle) -> None:
+    """Write beside, then rename: the file at `path` is always whole, the old one or the new one."""
+    path = Path(path)
+    data = to_bytes(bundle)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot write '{path}': {reason}; what was there before is untouched") from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def with_certificate(bundle: Bundle, plan: dict[str, Any] | None, certificate: dict[str, Any] | None) -> Bundle:
+    """The same model with a plan, and a certificate or none; both must be made for this model."""
+    model = model_sha256(bundle)
+    for name, value in (("plan", plan), ("certificate", certificate)):
+        if value is not None and value.get("model_sha256") != model:
+            raise InputError(f"the {name} is for model {str(value.get('model_sha256'))[:12]}, this one is {model[:12]}")
+    return dataclasses.replace(bundle, plan=plan, certificate=certificate)
+
+
+# Reading
+
+
+def read(path: str | Path) -> Bundle:
+    """A bundle from a file that may be damaged or hostile: refused in one line that names the file and the reason."""
+    try:
+        return from_bytes(_file_bytes(path))
+    except MissingError:
+        raise
+    except AspError as error:
+        raise InputError(f"'{path}': {error}") from None
+    except Exception as error:  # a broken file can fail anywhere in the HDF5 library or in a conversion
+        raise InputError(f"'{path}': cannot be read as a bundle ({_line(error)})") from None
+
+
+def from_bytes(data: bytes) -> Bundle:
+    """A bundle from the bytes of its file; `read` turns what goes wrong into one line."""
+    _check_header(data)
+    found = _arrays(data)
+    if found["asp/format"].tobytes() != FORMAT.encode() or int(found["asp/version"]) != VERSION:
+        raise InputError(f"format version {int(found['asp/version'])}, this program reads {VERSION}")
+    bundle = _assemble(found)
+    _compare(found, contents(bundle))
+    return bundle
+
+
+def _file_bytes(path: str | Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise InputError("not a regular file")
+            if about.st_size > MAX_FILE:
+                raise InputError(f"{about.st_size} bytes, a bundle has at most {MAX_FILE}")
+            return file.read(MAX_FILE + 1)
+    except FileNotFoundError:
+        raise MissingError(f"'{path}' does not exist") from None
+    except OSError as error:
+        raise InputError(error.strerror or str(error)) from None
+
+
+def _check_header(data: bytes) -> None:
+    """The user block: whose file, which version, and whether the rest is what was written."""
+    if len(data) < USER_BLOCK or data[: len(MAGIC)] != MAGIC:
+        kind = "a plain HDF5 file" if data[:8] == b"\x89HDF\r\n\x1a\n" else "it does not begin with 'asp-neuro bundle'"
+        raise InputError(f"not an asp-neuro bundle ({kind if data else 'empty'})")
+    _, version, zero, length, digest = HEADER.unpack_from(data)
+    if version != VERSION:
+        raise InputError(f"format version {version}, this program reads {VERSION}")
+    if length != len(data) - USER_BLOCK:
+        raise InputError(f"damaged: {len(data) - USER_BLOCK} bytes follow the user block, it says {length}")
+    rest = hashlib.sha256(memoryview(data)[USER_BLOCK:]).digest()
+    if rest != digest:
+        raise InputError(
+            f"damaged: SHA-256 of the content is {rest.hex()[:12]}, the user block says {digest.hex()[:12]}"
+        )
+    if zero or any(data[HEADER.size : USER_BLOCK]):
+        raise InputError("damaged: the user block holds more than its fields")
+
+
+def _arrays(data: bytes) -> dict[str, np.ndarray]:
+    """All arrays of the HDF5 part; every object is looked at before anything is read or allocated."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fapl_core(2**16, False)
+    access.set_file_image(data)
+    file = h5f.open(b"bundle", h5f.ACC_RDONLY, access)
+    try:
+        if file.get_create_plist().get_userblock() != USER_BLOCK:
+            raise InputError(f"the HDF5 part does not begin at byte {USER_BLOCK}")
+        datasets = dict(_datasets(h5g.open(file, b"/"), "", [0]))
+        _check_paths(datasets)
+        for path, dataset in datasets.items():
+            _check_dataset(path, dataset, len(data))
+        return {path: _value(path, dataset) for path, dataset in datasets.items()}
+    finally:
+        file.close()
+
+
+def _datasets(group: h5g.GroupID, place: str, count: list[int]) -> Iterator[tuple[str, h5d.DatasetID]]:
+    """Datasets below a group: hard links to groups and datasets only, each object linked once, no attributes."""
+    if h5a.get_num_attrs(group):
+        raise InputError(f"{place or '/'}: attributes, a bundle has none")
+    for name in group:
+        count[0] += 1
+        path = place + _ascii(place, name)
+        if count[0] > MAX_OBJECTS or path.count("/") > 4:
+            raise InputError(f"{path:.80}: too many objects, or too deep")
+        if group.links.get_info(name).type != h5l.TYPE_HARD:
+            raise InputError(f"{path}: a soft or external link; a bundle has none")
+        about = h5o.get_info(group, name)
+        if about.rc != 1:
+            raise InputError(f"{path}: linked from {about.rc} places")
+        if about.type == h5o.TYPE_GROUP:
+            yield from _datasets(h5g.open(group, name), f"{path}/", count)
+        elif about.type == h5o.TYPE_DATASET:
+            if _kind(path) is None:
+                raise InputError(f"{path}: unknown, a bundle of version {VERSION} has no such entry")
+            yield path, h5d.open(group, name)
+        else:
+            raise InputError(f"{path}: neither a group nor a dataset")
+
+
+def _ascii(place: str, name: bytes) -> str:
+    if len(name) > 64 or not name.isascii() or not name.decode("ascii").isprintable():
+        raise InputError(f"{place}: an entry with a name that is too long or not plain text")
+    return name.decode("ascii")
+
+
+def _check_paths(datasets: dict[str, Any]) -> None:
+    layers = sorted({int(path.split("/")[1]) for path in datasets if path.startswith("layer/")})
+    if not layers or layers != list(range(len(layers))) or len(layers) > MAX_LAYERS:
+        raise InputError(f"layers {layers[:8]}: expected 0, 1, ... and at most {MAX_LAYERS}")
+    needed = {f"layer/{number}/{leaf}" for number in layers for leaf in LAYER_LEAVES}
+    needed |= {f"asp/{leaf}" for leaf in ASP_LEAVES} - set(OPTIONAL) | {f"asp/host/{name}" for name in HOST_NAMES}
+    missing = sorted(needed - set(datasets))
+    if missing:
+        raise InputError(f"{missing[0]} is missing")
+
+
+def _check_dataset(path: str, dataset: h5d.DatasetID, file_size: int) -> None:
+    """Type, shape, storage and size, from the metadata alone."""
+    kind = _kind(path)
+    assert kind is not None, path
+    creation = dataset.get_create_plist()
+    if creation.get_layout() != h5d.CONTIGUOUS or creation.get_nfilters() or creation.get_external_count():
+        raise InputError(f"{path}: chunked, filtered, virtual or external storage; a bundle has plain arrays")
+    if h5a.get_num_attrs(dataset):
+        raise InputError(f"{path}: attributes, a bundle has none")
+    stored, space = dataset.get_type(), dataset.get_space()
+    if kind[0] == STRING:
+        is_text = stored.get_class() == h5t.STRING and not stored.is_variable_str()
+        if not is_text or not 1 <= stored.get_size() <= MAX_ELEMENTS:
+            raise InputError(f"{path}: not a string of 1 to {MAX_ELEMENTS} characters")
+        expected = h5t.py_create(np.dtype(f"S{stored.get_size()}"))
+    else:
+        expected = h5t.py_create(np.dtype(kind[0]))
+    if not stored.equal(expected):
+        raise InputError(f"{path}: wrong type, expected {kind[0]}")
+    is_plain = space.get_simple_extent_type() == (h5s.SIMPLE if kind[1] else h5s.SCALAR)
+    if not is_plain or space.get_simple_extent_ndims() != kind[1]:
+        raise InputError(f"{path}: {space.get_simple_extent_ndims()} dimensions, expected {kind[1]}")
+    shape = space.get_simple_extent_dims()
+    n_elements = int(np.prod([int(n) for n in shape], dtype=object)) if shape else 1
+    if not 1 <= n_elements <= MAX_ELEMENTS:
+        raise InputError(f"{path}: shape {list(shape)} has {n_elements} elements, expected 1 to {MAX_ELEMENTS}")
+    size, offset = n_elements * stored.get_size(), dataset.get_offset()
+    if dataset.get_storage_size() != size or offset is None or offset + size > file_size:
+        raise InputError(f"{path}: {size} bytes are declared, but not stored")
+
+
+def _value(path: str, dataset: h5d.DatasetID) -> np.ndarray:
+    kind, space = _kind(path), dataset.get_space()
+    assert kind is not None, path
+    dtype = np.dtype(f"S{dataset.get_type().get_size()}" if kind[0] == STRING else kind[0])
+    array = np.empty(space.get_simple_extent_dims() if kind[1] else (), dtype=dtype)
+    dataset.read(h5s.ALL, h5s.ALL, array)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InputError(f"{path}: holds values that are not finite")
+    return array
+
+
+def _assemble(found: dict[str, np.ndarray]) -> Bundle:
+    """Arrays of known types and dimensions -> Bundle; the classes check the values."""
+    parts = {name: _read_json(name, found) for name in JSON_PARTS}
+    n_layers = sum(path.endswith("/neuron/type") for path in found)
+    factor = found["asp/factor"]
+    if len(factor) != n_layers:
+        raise InputError(f"asp/factor: {len(factor)} rows for {n_layers} layers")
+    layers = tuple(_layer(found, number, factor[number]) for number in range(n_layers))
+    policy = _section("policy", parts["policy"], {"scorer": str, "mask": bool})
+    host: dict[str, Any] = {name: found[f"asp/host/{name}"] for name in HOST_NAMES}
+    if not isinstance(parts["classes"], list) or not isinstance(parts["licence"], str):
+        raise InputError("asp/classes or asp/licence: not a list of words, or not a text")
+    return Bundle(
+        head=HeadSpec(layers, timing=found["asp/timing"].tobytes().decode("ascii")),
+        host=HostSpec(**host, **policy),
+        chunking=Chunking(**_section("chunking", parts["chunking"], CHUNKING_TYPES)),
+        classes=tuple(parts["classes"]),
+        recipe=parts["recipe"],
+        golden=Golden(**{f.name: found[f"asp/golden/{f.name}"] for f in dataclasses.fields(Golden)}),
+        record=parts["record"],
+        versions=parts["versions"],
+        licence=parts["licence"],
+        plan=_read_json("plan", found) if "asp/plan" in found else None,
+        certificate=_read_json("certificate", found) if "asp/certificate" in found else None,
+    )
+
+
+def _layer(found: dict[str, np.ndarray], number: int, factor: np.ndarray) -> LayerSpec:
+    def whole(leaf: str) -> np.ndarray:
+        return found[f"layer/{number}/{leaf}"].astype(np.int64)
+
+    return LayerSpec(
+        weight_int=whole("weight"),
+        bias_int=whole("bias"),
+        lambda_int=whole("neuron/lambda"),
+        theta_int=whole("neuron/theta"),
+        theta_fire_int=whole("neuron/theta_fire"),
+        factor=factor.copy(),
+        state_bits=int(whole("neuron/state_bits")),
+    )
+
+
+def _read_json(name: str, found: dict[str, np.ndarray]) -> Any:
+    try:
+        return _parse(found[f"asp/{name}"].tobytes().decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"asp/{name}: not the JSON that is written here ({_line(error)})") from None
+
+
+def _section(name: str, values: Any, types: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object with exactly these keys and types."""
+    if not isinstance(values, dict):
+        raise InputError(f"asp/{name}: not a table")
+    for key in values:
+        if key not in types:
+            raise InputError(f"asp/{name}: unknown key '{key:.40}'{nearest(key[:40], types)}")
+    for key, kind in types.items():
+        if key not in values:
+            raise InputError(f"asp/{name}: {key} is missing")
+        types_of_key = kind if isinstance(kind, type) else (float, type(None))
+        if not isinstance(values[key], types_of_key) or (kind is int and isinstance(values[key], bool)):
+            raise InputError(f"asp/{name}: {key} is {values[key]!r:.40}, which is not its type")
+    return values
+
+
+def _compare(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """What was read is what would be written, hash included."""
+    for path, array in expected.items():
+        other = found[path]
+        if path == HASH and other.tobytes() != array.tobytes():
+            raise InputError(
+                f"edited: model_sha256 is {array.tobytes().decode()[:12]}, the file says {other.tobytes()[:12]!r}"
+            )
+        if other.dtype != array.dtype or other.shape != array.shape or other.tobytes() != array.tobytes():
+            raise InputError(f"{path}: does not fit the rest of the bundle")
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error, short and printable."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:120]
+
+
+# For people
+
+
+def shipped() -> dict[str, Path]:
+    """Bundles that come with the package: name -> file."""
+    folder = Path(__file__).parent / "models"
+    return {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
+
+
+def find(name: str | Path | None = None) -> Path:
+    """FILE or NAME -> the bundle's path; none given: `./model.net`."""
+    known = shipped()
+    if name is None:
+        if Path(DEFAULT).exists():
+            return Path(DEFAULT)
+        raise MissingError(f"no bundle given and no ./{DEFAULT} here; {_what_exists(known)}")
+    if str(name) in known:
+        return known[str(name)]
+    path = Path(name)
+    if path.exists():
+        return path
+    raise MissingError(f"'{name}' is neither a file nor a shipped bundle; {_what_exists(known)}")
+
+
+def _what_exists(known: dict[str, Path]) -> str:
+    here = sorted(path.name for path in Path().glob(f"*{SUFFIX}"))
+    shipped_names = f"shipped: {', '.join(known)}" if known else "none is shipped with this version"
+    return shipped_names + (f"; in this folder: {', '.join(here[:8])}" if here else "; none in this folder")
+
+
+def describe(bundle: Bundle) -> str:
+    """What is inside, for `asp-neuro show`."""
+    cut, host = bundle.chunking, bundle.host
+    n_host = sum(array.size for array in host.arrays().values())
+    golden = bundle.golden.drives_int.shape
+    radius = "" if cut.radius is None else f", ball radius {cut.radius:g}"
+    lines = [
+        f"model      {model_sha256(bundle)}",
+        f"classes    {len(bundle.classes)}: {', '.join(bundle.classes)}",
+        f"chunks     {cut.n_points} points, {cut.n_groups} groups of {cut.group_size}, {cut.n_chunks} chunks,"
+        f" overlap {cut.overlap:g}{radius}",
+        f"host       width {host.width}, {n_host} float32 parameters, scorer {host.scorer}"
+        + ("" if host.mask else ", visited chunks may be chosen again"),
+        f"golden     {golden[1]} runs of {golden[0]} observations",
+        f"versions   {', '.join(f'{name} {version}' for name, version in bundle.versions.items())}",
+        "",
+        f"head, {bundle.head.timing} (golden: measured on the golden vectors)",
+        _layer_table(bundle),
+        "",
+        _promise(bundle),
+        *(["", f"licence    {bundle.licence}"] if bundle.licence else []),
+        *_section_lines("recipe", bundle.recipe),
+        *_section_lines("record", bundle.record),
+    ]
+    return "\n".join(lines)
+
+
+def _layer_table(bundle: Bundle) -> str:
+    headers = ("layer", "inputs", "neurons", "weights", "range", "state scale", "factor", "golden firing", "headroom")
+    rows = []
+    for number, layer in enumerate(bundle.head.layers):
+        peak = int(np.abs(bundle.golden.membranes[:, number]).max())
+        rows.append(
+            (
+                number + 1,
+                layer.weight_int.shape[1],
+                layer.n_neurons,
+                layer.weight_int.size,
+                f"{layer.weight_int.min()}..{layer.weight_int.max()}",
+                f"2^{layer.state_bits}",
+                f"{layer.factor.min():.3g}..{layer.factor.max():.3g}",
+                f"{100 * bundle.golden.spikes[:, number].mean():.1f}%",
+                f"{STATE_MAX / peak:.1f}x" if peak else "-",
+            )
+        )
+    return table(rows, headers)
+
+
+def _promise(bundle: Bundle) -> str:
+    if bundle.certificate is None:
+        return "certificate: none" + (" (a plan is stored)" if bundle.plan is not None else "")
+    from asp_neuro.certificate import Certificate, Plan, promise, why_void
+
+    certificate = Certificate.from_dict(bundle.certificate)
+    void = why_void(certificate, Plan.from_dict(bundle.plan), model_sha256(bundle))
+    return f"certificate: void, {void}" if void else f"certificate: {promise(certificate)}"
+
+
+def _section_lines(title: str, values: dict[str, Any]) -> list[str]:
+    """A nested table as `key = value` lines, values in JSON (so that nothing unprintable is printed)."""
+    lines = [f"  {key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    for key, value in values.items():
+        if isinstance(value, dict):
+            inner = ", ".join(f"{json.dumps(k)[1:-1]} = {json.dumps(v)}" for k, v in value.items())
+            lines.append(f"  {json.dumps(key)[1:-1]}: {inner}")
+    return ["", title, *lines] if lines else []
