@@ -5,9 +5,9 @@
     layer/0..      NetX: type 'dense', shape, weight, bias, neuron/type 'ASP_SOFT', neuron/... (integers)
     asp/...        what NetX has no word for: timing, chunking, host, scales, record, golden vectors, recipe, hashes
 
-`contents` is the layout: one flat table from path to array. Writing stores it in sorted order without times, so that the
-same bundle gives the same bytes; hashing runs over it; and reading ends by comparing it with what the file held, so that
-a bundle that was read is the one that would be written. `docs/bundle.md` describes the format for other programs.
+`contents` is the layout: one flat table from path to array. Writing stores it in sorted order without times: the same
+bundle gives the same bytes. Hashing runs over it. Reading ends by comparing it with what the file held: a bundle that
+was read is the one that would be written. `docs/bundle.md` describes the format for other programs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t
 
 from asp_neuro.cloud import Chunking
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, nearest
-from asp_neuro.head_spec import DRIVE_MAX, HeadSpec, LayerSpec, run_reference
+from asp_neuro.head_spec import DRIVE_MAX, HeadSpec, LayerSpec, check_synaptic_sums, run_reference
 from asp_neuro.host import Host, HostSpec
 from asp_neuro.membrane import STATE_MAX, STATE_MIN
 from asp_neuro.report import table
@@ -81,11 +81,8 @@ ASP_LEAVES: dict[str, tuple[str, int]] = {
     "golden/spikes": ("|u1", 4),
     **dict.fromkeys((*JSON_PARTS, "plan", "certificate"), (STRING, 0)),
 }
-CHUNKING_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("n_points", "n_groups", "group_size", "n_chunks"), int),
-    "overlap": float,
-    "radius": lambda value: None if value is None else float(value),
-}
+WHOLE = ("n_points", "n_groups", "group_size", "n_chunks")
+CHUNKING_TYPES: dict[str, Any] = {**dict.fromkeys(WHOLE, int), "overlap": float, "radius": (float, type(None))}
 HOST_NAMES = tuple(f.name for f in dataclasses.fields(HostSpec) if f.name not in ("scorer", "mask"))
 
 
@@ -182,6 +179,7 @@ def _check_fit(bundle: Bundle) -> None:
         if found != expected:
             raise ConfigError(f"{left} has width {found}, but there are {expected} {right}")
     Host(host)  # its sums must be exact
+    check_synaptic_sums(head, host.drive_bound())
 
 
 def _check_golden(bundle: Bundle) -> None:
@@ -270,7 +268,7 @@ def model_sha256(bundle: Bundle) -> str:
 def _model_contents(bundle: Bundle) -> dict[str, np.ndarray]:
     host = bundle.host
     parts = {
-        "chunking": {name: kind(getattr(bundle.chunking, name)) for name, kind in CHUNKING_TYPES.items()},
+        "chunking": _chunking(bundle.chunking),
         "classes": list(bundle.classes),
         "licence": bundle.licence,
         "policy": {"scorer": host.scorer, "mask": bool(host.mask)},
@@ -288,6 +286,11 @@ def _model_contents(bundle: Bundle) -> dict[str, np.ndarray]:
     for number, layer in enumerate(bundle.head.layers):
         found |= {f"layer/{number}/{name}": array for name, array in _layer_contents(layer).items()}
     return {path: _stored(path, array) for path, array in sorted(found.items())}
+
+
+def _chunking(how: Chunking) -> dict[str, Any]:
+    whole = {name: int(getattr(how, name)) for name in WHOLE}
+    return {**whole, "overlap": float(how.overlap), "radius": None if how.radius is None else float(how.radius)}
 
 
 def _layer_contents(layer: LayerSpec) -> dict[str, np.ndarray]:
@@ -636,8 +639,7 @@ def _section(name: str, values: Any, types: dict[str, Any]) -> dict[str, Any]:
     for key, kind in types.items():
         if key not in values:
             raise InputError(f"asp/{name}: {key} is missing")
-        types_of_key = kind if isinstance(kind, type) else (float, type(None))
-        if not isinstance(values[key], types_of_key) or (kind is int and isinstance(values[key], bool)):
+        if not isinstance(values[key], kind) or (kind is int and isinstance(values[key], bool)):
             raise InputError(f"asp/{name}: {key} is {values[key]!r:.40}, which is not its type")
     return values
 

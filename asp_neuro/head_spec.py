@@ -7,17 +7,21 @@ Grid: weights are even integers in [-256, 254] at scale 2^6, drives signed 16-bi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.membrane import STATE_MAX, STATE_MIN, align_shift, step_int
+from asp_neuro.membrane import LEAK_BITS, STATE_MAX, STATE_MIN, align_shift, step_int
 
 WEIGHT_MIN, WEIGHT_MAX = -256, 254
 DRIVE_MAX = 2**15 - 1
 LEAK_MAX = 4095
 STATE_BITS_MIN, STATE_BITS_MAX = 12, 18
+FACTOR_MIN, FACTOR_MAX = 2.0**-100, 2.0**100  # so that a membrane in float units is a finite number
+SYNAPTIC_MAX = 2**31 - 1  # Lava's Dense and the chip add up in int32
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,14 @@ class LayerSpec:
         """[H] float64: integer steps per float unit, c_k 2^f."""
         return self.factor * 2.0**self.state_bits
 
+    def guard_band(self, n_observations: int) -> np.ndarray:
+        """[H] int64: how far truncation can carry a membrane from its exact value in an episode (Cor. S18).
+
+        g = ceil((1 - gcd(lambda_int, 4096) / 4096) * sum_{i < t-1} lambda^i), in steps; 0 at the first observation.
+        """
+        leaks, place = np.unique(self.lambda_int, return_inverse=True)
+        return np.array([_band(int(leak), n_observations) for leak in leaks], dtype=np.int64)[place]
+
 
 @dataclass(frozen=True)
 class HeadSpec:
@@ -60,6 +72,14 @@ class HeadSpec:
     @property
     def n_inputs(self) -> int:
         return int(self.layers[0].weight_int.shape[1])
+
+
+def _band(leak: int, n_observations: int) -> int:
+    """The guard band of one leak, rounded up from the exact fraction."""
+    whole = 1 << LEAK_BITS
+    lost = Fraction(whole - math.gcd(leak, whole), whole)
+    kept = sum((Fraction(leak, whole) ** i for i in range(n_observations - 1)), Fraction(0))
+    return math.ceil(lost * kept)
 
 
 def _validate(layer: LayerSpec, number: int, width: int) -> None:
@@ -86,18 +106,36 @@ def _validate(layer: LayerSpec, number: int, width: int) -> None:
             raise ConfigError(f"{place}: {name} {values.min()} is below {low}")
     if (layer.weight_int % 2).any():
         raise ConfigError(f"{place}: weight {layer.weight_int[layer.weight_int % 2 != 0][0]} is odd, weights are even")
+    if isinstance(layer.state_bits, bool) or not isinstance(layer.state_bits, (int, np.integer)):
+        raise ConfigError(f"{place}: state scale 2^{layer.state_bits!r} is not a whole power of two")
     if not STATE_BITS_MIN <= layer.state_bits <= STATE_BITS_MAX:
         limits = f"{STATE_BITS_MIN}..{STATE_BITS_MAX}"
         raise ConfigError(f"{place}: state scale 2^{layer.state_bits} is outside 2^{limits}")
     if layer.factor.shape != layer.bias_int.shape or not (np.isfinite(layer.factor) & (layer.factor > 0)).all():
         raise ConfigError(f"{place}: every neuron needs a finite factor above 0")
+    if layer.factor.min() < FACTOR_MIN or layer.factor.max() > FACTOR_MAX:
+        raise ConfigError(
+            f"{place}: factors {layer.factor.min():.3g}..{layer.factor.max():.3g} are outside 2^-100..2^100"
+        )
     if (layer.n_neurons != width) and number > 1:
         raise ConfigError(f"{place}: {layer.n_neurons} neurons, but residual spikes need {width} in every layer")
 
 
-def choose_scales(
-    max_weight: np.ndarray, max_membrane: np.ndarray, headroom: float = 2.0
-) -> tuple[np.ndarray, int]:
+def synaptic_reach(spec: HeadSpec, drive_bound: np.ndarray | None = None) -> tuple[int, ...]:
+    """Per layer, the largest |W_int . z_int| that any input can cause: drives within `drive_bound` [n], or 16 bits."""
+    largest = np.full(spec.n_inputs, DRIVE_MAX) if drive_bound is None else np.ceil(drive_bound).astype(np.int64)
+    bounds = [largest] + [np.full(spec.layers[0].n_neurons, index) for index in range(1, len(spec.layers))]
+    return tuple(int((np.abs(layer.weight_int) @ bound).max()) for layer, bound in zip(spec.layers, bounds))
+
+
+def check_synaptic_sums(spec: HeadSpec, drive_bound: np.ndarray | None = None) -> None:
+    """Refuse a head whose synaptic sums could leave int32, in which Lava and the chip add up."""
+    for number, reach in enumerate(synaptic_reach(spec, drive_bound), start=1):
+        if reach > SYNAPTIC_MAX:
+            raise ConfigError(f"layer {number}: synaptic sums can reach {reach}, int32 ends at {SYNAPTIC_MAX}")
+
+
+def choose_scales(max_weight: np.ndarray, max_membrane: np.ndarray, headroom: float = 2.0) -> tuple[np.ndarray, int]:
     """Row factors c_k and the state scale f of a layer, from ranges seen on training data (float units).
 
     c_k fills the 8 bits of its row, unless the 24-bit state would not hold `headroom` times the largest membrane at
