@@ -7,14 +7,12 @@ Grid: weights are even integers in [-256, 254] at scale 2^6, drives signed 16-bi
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.membrane import LEAK_BITS, STATE_MAX, STATE_MIN, align_shift, step_int
+from asp_neuro.membrane import STATE_MAX, STATE_MIN, align_shift, step_int
 
 WEIGHT_MIN, WEIGHT_MAX = -256, 254
 DRIVE_MAX = 2**15 - 1
@@ -45,14 +43,6 @@ class LayerSpec:
         """[H] float64: integer steps per float unit, c_k 2^f."""
         return self.factor * 2.0**self.state_bits
 
-    def guard_band(self, n_observations: int) -> np.ndarray:
-        """[H] int64: how far truncation can carry a membrane from its exact value in an episode (Cor. S18).
-
-        g = ceil((1 - gcd(lambda_int, 4096) / 4096) * sum_{i < t-1} lambda^i), in steps; 0 at the first observation.
-        """
-        leaks, place = np.unique(self.lambda_int, return_inverse=True)
-        return np.array([_band(int(leak), n_observations) for leak in leaks], dtype=np.int64)[place]
-
 
 @dataclass(frozen=True)
 class HeadSpec:
@@ -72,14 +62,6 @@ class HeadSpec:
     @property
     def n_inputs(self) -> int:
         return int(self.layers[0].weight_int.shape[1])
-
-
-def _band(leak: int, n_observations: int) -> int:
-    """The guard band of one leak, rounded up from the exact fraction."""
-    whole = 1 << LEAK_BITS
-    lost = Fraction(whole - math.gcd(leak, whole), whole)
-    kept = sum((Fraction(leak, whole) ** i for i in range(n_observations - 1)), Fraction(0))
-    return math.ceil(lost * kept)
 
 
 def _validate(layer: LayerSpec, number: int, width: int) -> None:
