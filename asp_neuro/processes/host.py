@@ -1,0 +1,93 @@
+"""Host: plays episodes against the head, one observation after the other, in one long run.
+
+Each time step it sends the tick of the drive sent the step before, receives, decides, and sends the next drive. A drive sent
+in step n is summed by layer 1 in step n + 1 together with its tick, and the last of L layers answers in step n + L: L steps
+per observation. (Sending the next tick together with its drive would cost one more; receiving before the tick is sent would
+lock up a head of one layer.) When the last episode is over the Host asks the runtime to pause, which ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+
+import numpy as np
+from lava.magma.core.decorator import implements, requires
+from lava.magma.core.model.py.model import PyLoihiProcessModel
+from lava.magma.core.model.py.ports import PyInPort, PyOutPort
+from lava.magma.core.model.py.type import LavaPyType
+from lava.magma.core.process.ports.ports import InPort, OutPort
+from lava.magma.core.process.process import AbstractProcess
+from lava.magma.core.resources import CPU
+from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
+
+from asp_neuro.episode import Request, Response
+from asp_neuro.processes.soft_lif import IDLE, read_word, tick_word
+
+
+class Host(AbstractProcess):
+    """`play` makes the generator of requests, batches of one; `pauses` the idle steps before each drive."""
+
+    def __init__(
+        self,
+        n_inputs: int,
+        n_neurons: int,
+        play: Callable[[], Generator[Request, Response, object]],
+        pauses: Callable[[], Iterator[int]],
+    ) -> None:
+        super().__init__(name="host", n_inputs=n_inputs, play=play, pauses=pauses)
+        self.u_in = InPort(shape=(n_neurons,))
+        self.done_in = InPort(shape=(1,))
+        self.drive_out = OutPort(shape=(n_inputs,))
+        self.tick_out = OutPort(shape=(1,))
+
+
+@implements(proc=Host, protocol=LoihiProtocol)
+@requires(CPU)
+class PyHostModel(PyLoihiProcessModel):
+    """Serves both number systems: whole drives go out, membranes come in as the neurons' model sends them."""
+
+    u_in = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
+    done_in = LavaPyType(PyInPort.VEC_DENSE, np.int64)
+    drive_out = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=16)
+    tick_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
+
+    def __init__(self, proc_params) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(proc_params)
+        self.story = proc_params["play"]()
+        self.pauses = proc_params["pauses"]()
+        self.silence = np.zeros(proc_params["n_inputs"], dtype=np.int32)
+        self.tick = IDLE
+        self.observation = 0
+        self.begun = False
+        self.request: Request | None = None  # waits for its time to be sent
+        self.idle = 0
+
+    def run_spk(self) -> None:
+        self.tick_out.send(self.tick)
+        self.tick = IDLE
+        membrane = self.u_in.recv()
+        observation, hit = read_word(self.done_in.recv())
+        if not self.begun:
+            self.begun = True
+            self.ask(None)
+        elif observation:
+            self.ask(Response(membrane[None], np.array([hit], dtype=np.int64)))
+        self.drive_out.send(self.next_drive())
+
+    def ask(self, response: Response | None) -> None:
+        """Tell the story what the head said; it wants another observation, or all is told."""
+        try:
+            self.request = self.story.send(response)
+            self.idle = next(self.pauses)
+        except StopIteration:
+            self._req_pause = True
+
+    def next_drive(self) -> np.ndarray:
+        """The drive of this step: the one asked for, once its idle steps are over."""
+        if self.request is None or self.idle > 0:
+            self.idle -= 1
+            return self.silence
+        request, self.request = self.request, None
+        self.observation = 1 if request.keep is None else self.observation + 1
+        self.tick = tick_word(self.observation)
+        return request.drive_int[0]

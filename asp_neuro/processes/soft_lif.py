@@ -1,0 +1,155 @@
+"""SoftLIF: a layer of soft-reset neurons that update on a tick and hold their state exactly otherwise.
+
+A tick is a word: the observation index t in its lower 16 bits (0 idle; 1 put the membranes at rest, then observe; t >= 2
+observe) and above them the first guard hit met on its way through the layers, 0 for none (`guard.hit_words`).
+
+`tick_out` is sent before anything is received, one step late, exactly as Dense sends its sums: spikes and the tick that goes
+with them so reach the next layer in the same time step. An unbuffered tick would be early by one and silently wrong from
+two layers on. `done_out` is the same word without the delay; it says that `u_out` and `s_out` of this step are valid.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from lava.magma.core.decorator import implements, requires, tag
+from lava.magma.core.model.py.model import PyLoihiProcessModel
+from lava.magma.core.model.py.ports import PyInPort, PyOutPort
+from lava.magma.core.model.py.type import LavaPyType
+from lava.magma.core.process.ports.ports import InPort, OutPort
+from lava.magma.core.process.process import AbstractProcess
+from lava.magma.core.process.variable import Var
+from lava.magma.core.resources import CPU
+from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
+
+from asp_neuro.guard import GuardBand, hit_words, hits
+from asp_neuro.head_spec import LayerSpec
+from asp_neuro.membrane import LEAK_BITS, align_shift, step_float, step_int
+
+TICK_BITS = 16
+IDLE = np.zeros(1, dtype=np.int64)
+
+
+def tick_word(observation: int, hit: int = 0) -> np.ndarray:
+    """The word that a tick port carries, [1] int64."""
+    return np.array([(hit << TICK_BITS) | observation], dtype=np.int64)
+
+
+def read_word(word: np.ndarray) -> tuple[int, int]:
+    """Observation index and first guard hit of a tick word."""
+    hit, observation = divmod(int(word[0]), 1 << TICK_BITS)
+    return observation, hit
+
+
+class SoftLIF(AbstractProcess):
+    """One layer of a head; `index` counts from 0, `band` is its guard band."""
+
+    def __init__(self, layer: LayerSpec, index: int, band: GuardBand) -> None:
+        shift = align_shift(layer.state_bits, first_layer=index == 0)
+        super().__init__(name=f"layer {index + 1} neurons", index=index, shift=shift)
+        shape = (layer.n_neurons,)
+        self.a_in = InPort(shape=shape)
+        self.tick_in = InPort(shape=(1,))
+        self.tick_out = OutPort(shape=(1,))
+        self.done_out = OutPort(shape=(1,))
+        self.s_out = OutPort(shape=shape)
+        self.u_out = OutPort(shape=shape)
+        self.bias_int = Var(shape=shape, init=layer.bias_int)
+        self.lambda_int = Var(shape=shape, init=layer.lambda_int)
+        self.theta_int = Var(shape=shape, init=layer.theta_int)
+        self.theta_fire_int = Var(shape=shape, init=layer.theta_fire_int)
+        self.guard_width = Var(shape=shape, init=band.width)
+        self.guard_one_sided = Var(shape=shape, init=band.one_sided)
+        self.a_sum = Var(shape=shape, init=0)
+        self.u = Var(shape=shape, init=0)
+        self.s = Var(shape=shape, init=0)
+
+
+class PySoftLIFModel(PyLoihiProcessModel):
+    """Ticks, accumulation and reset, for both number systems; a subclass brings the step."""
+
+    def __init__(self, proc_params) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(proc_params)
+        self.index = proc_params["index"]
+        self.shift = proc_params["shift"]
+        self.passing = IDLE
+
+    def run_spk(self) -> None:
+        self.tick_out.send(self.passing)
+        self.a_sum += self.a_in.recv()
+        word = self.tick_in.recv()
+        self.passing = self.observe(word) if word[0] else IDLE
+        shown = 1 if word[0] else 0  # between ticks a neuron is silent
+        self.u_out.send(self.u * shown)
+        self.done_out.send(self.passing)
+        self.s_out.send(self.s * shown)
+
+    def observe(self, word: np.ndarray) -> np.ndarray:
+        """One observation; returns the word for the next layer."""
+        t, hit = read_word(word)
+        if t == 1:
+            self.u[:] = 0
+            self.s[:] = 0
+        self.u, self.s = self.step()
+        self.a_sum[:] = 0
+        if not hit:
+            near = hits(self.u, self.theta_fire_int, GuardBand(self.guard_width, self.guard_one_sided), t)
+            hit = int(hit_words(near[None], self.index)[0])
+        return tick_word(t, hit)
+
+    def step(self) -> tuple[np.ndarray, np.ndarray]:
+        raise NotImplementedError
+
+
+@implements(proc=SoftLIF, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("fixed_pt")
+class PySoftLIFFixed(PySoftLIFModel):
+    """The integer step, bit for bit that of every other engine."""
+
+    a_in = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
+    tick_in = LavaPyType(PyInPort.VEC_DENSE, np.int64)
+    tick_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
+    done_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
+    s_out = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=1)
+    u_out = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=24)
+    bias_int = LavaPyType(np.ndarray, np.int64, precision=24)
+    lambda_int = LavaPyType(np.ndarray, np.int64, precision=12)
+    theta_int = LavaPyType(np.ndarray, np.int64, precision=24)
+    theta_fire_int = LavaPyType(np.ndarray, np.int64, precision=24)
+    guard_width = LavaPyType(np.ndarray, np.int64, precision=16)
+    guard_one_sided = LavaPyType(np.ndarray, bool, precision=1)
+    a_sum = LavaPyType(np.ndarray, np.int64, precision=32)
+    u = LavaPyType(np.ndarray, np.int64, precision=24)
+    s = LavaPyType(np.ndarray, np.int64, precision=1)
+
+    def step(self) -> tuple[np.ndarray, np.ndarray]:
+        aligned = (self.a_sum << self.shift) + self.bias_int  # int64: int32 would wrap
+        return step_int(self.u, self.s, aligned, self.lambda_int, self.theta_int, self.theta_fire_int)
+
+
+@implements(proc=SoftLIF, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("floating_pt")
+class PySoftLIFFloat(PySoftLIFModel):
+    """The same neuron, in the same units, without truncation and saturation (the reference of the guard, in float64)."""
+
+    a_in = LavaPyType(PyInPort.VEC_DENSE, float)
+    tick_in = LavaPyType(PyInPort.VEC_DENSE, np.int64)
+    tick_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
+    done_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
+    s_out = LavaPyType(PyOutPort.VEC_DENSE, float)
+    u_out = LavaPyType(PyOutPort.VEC_DENSE, float)
+    bias_int = LavaPyType(np.ndarray, float)
+    lambda_int = LavaPyType(np.ndarray, float)
+    theta_int = LavaPyType(np.ndarray, float)
+    theta_fire_int = LavaPyType(np.ndarray, float)
+    guard_width = LavaPyType(np.ndarray, np.int64)
+    guard_one_sided = LavaPyType(np.ndarray, bool)
+    a_sum = LavaPyType(np.ndarray, float)
+    u = LavaPyType(np.ndarray, float)
+    s = LavaPyType(np.ndarray, float)
+
+    def step(self) -> tuple[np.ndarray, np.ndarray]:
+        synaptic = self.a_sum * 2.0**self.shift + self.bias_int
+        lam = self.lambda_int / 2.0**LEAK_BITS
+        return step_float(self.u, self.s, synaptic, lam, self.theta_int, self.theta_fire_int)
