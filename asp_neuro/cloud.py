@@ -94,6 +94,12 @@ class Chunks:
         mask[b[:, None], self.second[b, g, None].astype(np.intp), self.members[b, g]] = True
         return mask
 
+    def without(self, gone: np.ndarray) -> Chunks:
+        """The same chunks with the points of `gone` [n, P] dropped: a group has its centre in their place."""
+        dropped = gone[np.arange(len(self))[:, None, None], self.members]
+        members = np.where(dropped, self.members[..., :1], self.members)
+        return Chunks(self.points, members, self.first, self.second, self.n_chunks)
+
     def belongs(self) -> np.ndarray:
         """[n, M, G] bool: which groups are in which chunk."""
         m = np.arange(self.n_chunks)[None, :, None]
@@ -252,7 +258,7 @@ class Augmentation:
     shift: float = 0.1
     jitter: float = 0.01  # standard deviation, clipped at five of them
     turn: float = 0.0  # largest turn about the up axis, in degrees
-    drop: float = 0.0  # largest share of the points dropped (replaced by a kept one)
+    drop: float = 0.0  # largest share of the points dropped from their groups (see `Chunks.without`)
 
     def __post_init__(self) -> None:
         for name, low, high in (("scale", 1, 10), ("shift", 0, 10), ("jitter", 0, 1), ("turn", 0, 180), ("drop", 0, 1)):
@@ -262,7 +268,7 @@ class Augmentation:
 
 def augment(points: np.ndarray, how: Augmentation, rng: np.random.Generator) -> np.ndarray:
     """Coordinates [n, P, 3] -> changed coordinates, same shape and type. The groups keep their indices."""
-    n, n_points = points.shape[:2]
+    n = len(points)
     out = points
     if how.turn > 0.0:
         out = turn_about_up(out, np.deg2rad(rng.uniform(-how.turn, how.turn, size=n)))
@@ -274,10 +280,6 @@ def augment(points: np.ndarray, how: Augmentation, rng: np.random.Generator) -> 
         noise = rng.standard_normal(size=points.shape, dtype=np.float32) * np.float32(how.jitter)
         limit = np.float32(5.0 * how.jitter)
         out = out + np.clip(noise, -limit, limit).astype(points.dtype)
-    if how.drop > 0.0:
-        gone = rng.random((n, n_points)) < rng.uniform(0.0, how.drop, size=(n, 1))
-        gone[:, 0] = False
-        out = np.where(gone[..., None], out[:, :1], out)
     return out
 
 

@@ -31,6 +31,9 @@ class Examples:
         points = part.points.astype(np.float32) / np.float32(GRID)
         if how is not None and rng is not None:
             points = augment(points, how, rng)
+            if how.drop > 0.0:
+                share = rng.uniform(0.0, how.drop, size=(len(points), 1))
+                part = part.without(rng.random(points.shape[:2], dtype=np.float32) < share)
         descriptors = describe(points, part.mask()).astype(np.float32)
         return Batch(
             torch.from_numpy(points),

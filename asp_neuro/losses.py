@@ -7,13 +7,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def answers(logits: Tensor, labels: Tensor, smoothing: float, n_total: int) -> Tensor:
-    """Cross-entropy, mean over steps; summed over the clouds at hand and divided by the whole batch's number."""
+def answers(
+    logits: Tensor, labels: Tensor, smoothing: float, n_total: int, weight: Tensor | None = None, late: float = 0.0
+) -> Tensor:
+    """Cross-entropy, mean over steps; summed over the clouds at hand and divided by the whole batch's number.
+
+    `weight` [C] counts a cloud by its class; `late` > 0 weighs step t with t^late (0: all alike, as in Eq. 4).
+    """
     steps, b, classes = logits.shape
     loss = F.cross_entropy(
-        logits.reshape(-1, classes), labels.repeat(steps), label_smoothing=smoothing, reduction="sum"
-    )
-    return loss / (steps * n_total)
+        logits.reshape(-1, classes), labels.repeat(steps), label_smoothing=smoothing, reduction="none"
+    ).view(steps, b)
+    if weight is not None:
+        loss = loss * weight[labels]
+    if late > 0.0:
+        share = torch.arange(1, steps + 1, dtype=loss.dtype) ** late
+        loss = loss * (share * steps / share.sum())[:, None]
+    return loss.sum() / (steps * n_total)
 
 
 def agreement(logits: Tensor, n_total: int) -> Tensor:

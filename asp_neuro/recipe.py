@@ -56,6 +56,8 @@ class TrainRecipe:
     warmup: float = 0.1  # share of the run
     clip: float = 1.0  # largest gradient norm; 0 is off
     smoothing: float = 0.1  # of the labels
+    balance: float = 0.0  # a cloud counts by (number of its class)^-balance; 1 gives every class the same weight
+    late: float = 0.0  # step t counts t^late; 0 is the paper's mean over steps
     tet: float = 0.0  # weight of the agreement with the last logits (Eq. 4)
     temperature_start: float = 1.0  # of the Gumbel-softmax
     temperature_end: float = 0.1

@@ -61,6 +61,7 @@ class Run:
     before_deploy: dict[str, float] | None = None  # accuracy_at on validation, the moment before deploy mode
     seconds: float = 0.0
     data: str = ""  # fingerprint of what it is trained on
+    class_weight: Tensor | None = None  # [C], follows from recipe and data
 
 
 def world() -> tuple[int, int]:
@@ -79,7 +80,17 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     sample_index = np.random.default_rng(recipe.seed).permutation(len(examples))[:512]
     model.measure(examples.batch(np.sort(sample_index)))
     average = {k: v.clone() for k, v in _averaged(model)}
-    return Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
+    run = Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
+    if recipe.train.balance > 0.0:
+        run.class_weight = class_weight(examples.labels, len(classes), recipe.train.balance)
+    return run
+
+
+def class_weight(labels: np.ndarray, n_classes: int, balance: float) -> Tensor:
+    """[C] (number of clouds of the class)^-balance, scaled so that the clouds have mean weight 1."""
+    count = np.bincount(labels, minlength=n_classes)
+    weight = np.maximum(count, 1.0) ** -balance
+    return torch.from_numpy((weight / weight[labels].mean()).astype(np.float32))
 
 
 def _fingerprint(examples: Examples) -> str:
@@ -139,7 +150,7 @@ def batch_loss(
         return torch.addcmul(blind[moment.step], sample(scores, heat, disturbance[moment.step]), 1.0 - takes_random)
 
     played = model.rollout(model.look(batch), choose, noise.shape[0])
-    loss = losses.answers(played.logits, batch.labels, how.smoothing, n_total)
+    loss = losses.answers(played.logits, batch.labels, how.smoothing, n_total, run.class_weight, how.late)
     if how.tet > 0.0:
         loss = loss + how.tet * losses.agreement(played.logits, n_total)
     if copied:
