@@ -1,0 +1,239 @@
+"""A bundle at work: which exit it may use, its answers on a backend, its certificate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asp_neuro import bundle as bundles
+from asp_neuro import certificate as certificates
+from asp_neuro.bundle import Bundle
+from asp_neuro.certificate import Certificate, Plan, Recording
+from asp_neuro.cloud import Chunks
+from asp_neuro.data import CloudSet, load, locate, read_cloud
+from asp_neuro.episode import Answer
+from asp_neuro.errors import InputError, UsageError, nearest
+from asp_neuro.exit import ExitReason, ExitRule
+from asp_neuro.grouping import chunks_of
+from asp_neuro.perceiver import Perceiver
+from asp_neuro.report import progress
+
+BACKENDS = ("fast", "sim", "loihi2")
+BATCH = 256
+OnAnswer = Callable[[int, Answer], None]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """An opened bundle."""
+
+    path: Path
+    bundle: Bundle
+    sha256: str
+
+    @property
+    def perceiver(self) -> Perceiver:
+        b = self.bundle
+        return Perceiver(b.head, b.host, b.chunking, b.classes)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        stored = self.bundle.certificate
+        return None if stored is None else Certificate.from_dict(stored)
+
+    @property
+    def plan(self) -> Plan | None:
+        stored = self.bundle.plan
+        return None if stored is None else Plan.from_dict(stored)
+
+
+def open_bundle(name: str | Path | None) -> Deployed:
+    """A bundle by file or by the name of a shipped one; none: `./model.net`."""
+    path = bundles.find(name)
+    bundle = bundles.read(path)
+    return Deployed(path, bundle, bundles.model_sha256(bundle))
+
+
+def load_perceiver(name: str | Path) -> Perceiver:
+    """The Python way in: a bundle that answers, exiting at its certified threshold where it has a valid one."""
+    deployed = open_bundle(name)
+    p = deployed.perceiver
+    rule, _ = exit_rule(deployed)
+    return Perceiver(p.head, p.host, p.chunking, p.classes, rule)
+
+
+def exit_rule(
+    deployed: Deployed, no_exit: bool = False, threshold: float | None = None, uncertified: bool = False
+) -> tuple[ExitRule, str]:
+    """When to stop, and a sentence about it. Precedence: no exit, a given threshold, the certificate."""
+    if no_exit:
+        return ExitRule(), "the whole budget is read, as asked"
+    if threshold is not None:
+        return ExitRule(tau=threshold), f"exit at margin {threshold:g}, as asked; no promise stands behind it"
+    found = deployed.certificate
+    if found is None or not found.certified:
+        return ExitRule(), "no certificate in the bundle: the whole budget is read"
+    void = certificates.why_void(found, deployed.plan, deployed.sha256)
+    rule = certificates.exit_rule(found)
+    if void is None:
+        return rule, certificates.promise(found)
+    if uncertified:
+        return ExitRule(tau=rule.tau), f"the certificate is void ({void}); its threshold is used without a promise"
+    raise InputError(
+        f"the certificate is void: {void}; certify again, or run with --uncertified, --threshold or --no-exit"
+    )
+
+
+def clouds_of(deployed: Deployed, data: str | None, split: str, up: str | None, limit: int | None) -> CloudSet:
+    """The labelled clouds of the bundle's recipe, or of `data`."""
+    name = deployed.bundle.recipe["data"]["name"]
+    how = deployed.bundle.chunking
+    found = load(locate(name, data), split, n_points=how.n_points, up=up, classes=deployed.bundle.classes)
+    return found if limit is None else found.subset(np.arange(min(limit, len(found))))
+
+
+def one_cloud(deployed: Deployed, path: str | Path, up: str | None) -> CloudSet:
+    """A single cloud from a file, its class unknown."""
+    points = read_cloud(path, n_points=deployed.bundle.chunking.n_points, up=up or "y")
+    labels = np.full(1, -1, dtype=np.int64)
+    return CloudSet(points[None], labels, (str(path),), deployed.bundle.classes, str(path))
+
+
+def answer(
+    perceiver: Perceiver,
+    chunks: Chunks,
+    rule: ExitRule,
+    backend: str,
+    batch: int = BATCH,
+    on_answer: OnAnswer | None = None,
+) -> list[Answer]:
+    """The answers of all clouds on one backend; `on_answer(index, answer)` is called as they come."""
+    heard = on_answer or (lambda index, answer: None)
+    if backend == "fast":
+        return list(_fast(perceiver, chunks, rule, batch, heard))
+    if backend == "sim":
+        from asp_neuro.session import simulate
+
+        return simulate(perceiver, chunks, rule, on_answer=heard)
+    raise UsageError(f"unknown backend '{backend}'{nearest(backend, BACKENDS)}")
+
+
+def _fast(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, batch: int, heard: OnAnswer) -> Iterator[Answer]:
+    for start in progress(range(0, len(chunks), batch), label="answering"):
+        for place, found in enumerate(perceiver.answers(chunks[start : start + batch], rule)):
+            heard(start + place, found)
+            yield found
+
+
+def line(name: str, answer: Answer, truth: int, classes: tuple[str, ...]) -> dict[str, Any]:
+    """What is written about one cloud (`--jsonl`)."""
+    return {
+        "id": name,
+        "label": answer.label,
+        "class": classes[answer.label],
+        "truth": classes[truth] if truth >= 0 else None,
+        "probability": answer.probability,
+        "margin": answer.margin,
+        "observations": answer.observations,
+        "order": list(answer.order),
+        "exit": answer.exit.value,
+        "preserved": answer.verdict.preserved,
+    }
+
+
+def run(
+    deployed: Deployed,
+    clouds: CloudSet,
+    rule: ExitRule,
+    backend: str = "fast",
+    batch: int = BATCH,
+    on_line: Callable[[dict[str, Any]], None] | None = None,
+) -> tuple[dict[str, Any], list[Answer]]:
+    """Run a bundle over clouds: the report of `asp-neuro run`, and the answers."""
+    perceiver = deployed.perceiver
+    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
+
+    def heard(index: int, found: Answer) -> None:
+        if on_line is not None:
+            on_line(line(clouds.names[index], found, int(clouds.labels[index]), clouds.classes))
+
+    began = time.perf_counter()
+    answers = answer(perceiver, chunks, rule, backend, batch, heard)
+    seconds = time.perf_counter() - began
+    return {**_report(deployed, clouds, answers, backend), "seconds": seconds}, answers
+
+
+def _report(deployed: Deployed, clouds: CloudSet, answers: list[Answer], backend: str) -> dict[str, Any]:
+    right = np.array([a.label for a in answers]) == clouds.labels
+    certified = np.array([a.exit is ExitReason.CERTIFIED for a in answers])
+    known = bool((clouds.labels >= 0).all())
+    reasons = [a.exit.value for a in answers]
+    return {
+        "backend": backend,
+        "n": len(answers),
+        "accuracy": float(right.mean()) if known else None,
+        "mean_observations": float(np.mean([a.observations for a in answers])),
+        "budget": deployed.bundle.chunking.n_chunks,
+        "certified_share": float(certified.mean()),
+        "certified_risk": float(1.0 - right[certified].mean()) if known and certified.any() else None,
+        "preserved_share": float(np.mean([a.verdict.preserved for a in answers])),
+        "exits": {reason.value: reasons.count(reason.value) for reason in ExitReason},
+        "sha256": deployed.sha256,
+    }
+
+
+def record(deployed: Deployed, clouds: CloudSet) -> Recording:
+    """One full-budget pass of the deployed system over labelled clouds."""
+    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names)
+    answers = answer(deployed.perceiver, chunks, ExitRule(), "fast")
+    margins = np.array([a.margins for a in answers]).T  # [T, n]
+    predictions = np.array([a.labels for a in answers]).T
+    return Recording.from_predictions(margins, predictions, clouds.labels)
+
+
+def certify(
+    deployed: Deployed, data: str | None = None, up: str | None = None, alpha: float = 0.05, delta: float = 0.05
+) -> tuple[Plan, Certificate]:
+    """Plan on validation, test on calibration, once. Nothing is stored here."""
+    certificates.check_levels(alpha, delta)
+    splits = {name: clouds_of(deployed, data, name, up, None) for name in ("train", "validation", "calibration")}
+    hashes = {name: _cloud_hashes(clouds) for name, clouds in splits.items()}
+    certificates.check_disjoint(hashes["calibration"], hashes["train"], "training")
+    certificates.check_disjoint(hashes["calibration"], hashes["validation"], "validation")
+    validation, calibration = splits["validation"], splits["calibration"]
+    made = certificates.plan(
+        record(deployed, validation),
+        alpha,
+        delta,
+        len(calibration),
+        model_sha256=deployed.sha256,
+        data_sha256=validation.sha256(),
+    )
+    found = certificates.certify(
+        record(deployed, calibration),
+        made,
+        model_sha256=deployed.sha256,
+        data_sha256=calibration.sha256(),
+        split="calibration",
+        seed=0,
+        backend="fast",
+    )
+    return made, found
+
+
+def _cloud_hashes(clouds: CloudSet) -> list[str]:
+    import hashlib
+
+    return [hashlib.sha256(np.ascontiguousarray(points).data).hexdigest() for points in clouds.points]
+
+
+def store(deployed: Deployed, plan: Plan, found: Certificate) -> Deployed:
+    """Write plan and certificate into the bundle's file."""
+    changed = bundles.with_certificate(deployed.bundle, plan.to_dict(), found.to_dict())
+    bundles.write(deployed.path, changed)
+    return Deployed(deployed.path, changed, deployed.sha256)
