@@ -1,9 +1,10 @@
 """Lava sessions, supervised: the head on Lava's CPU simulator, from a process that never imports Lava.
 
-`simulate` answers clouds in a closed loop on Lava; `run_head` plays given drives and records every layer. Both start a fresh
-interpreter (`heads/simulator.py`, the leader) in a process group of its own and wait for it. Whatever goes wrong in there, an
-exception in any model, a killed or hanging process, and whatever happens here, an interrupt, a termination, a deadline: the
-group is killed, its shared memory is removed, and a `SessionError` tells the cause. Answers given until then stay given.
+`simulate` answers clouds in a closed loop on Lava; `run_head` plays given drives and records every layer. Both start
+a fresh interpreter (`heads/simulator.py`, the leader) in a process group of its own and wait for it. Whatever goes
+wrong in there (an exception in any model, a killed or hanging process) and whatever happens here (an interrupt, a
+termination, a deadline), the group is killed, its shared memory is removed, and a `SessionError` tells the cause.
+Answers given until then stay given.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from asp_neuro.episode import Answer
 from asp_neuro.errors import AspError, UsageError
 from asp_neuro.exit import ExitRule
 from asp_neuro.head_spec import DRIVE_MAX, HeadSpec
-from asp_neuro.heads.lava_limits import demand_buildable
+from asp_neuro.heads.lava_limits import TICK_BITS, demand_buildable
 from asp_neuro.heads.wire import FIXED, FLOATING, Job, from_line, write_job
 from asp_neuro.perceiver import Perceiver
 
@@ -81,9 +82,7 @@ class Outcome:
     """What a session brought: a result per cloud, a frame per observation and layer, and its own times in seconds."""
 
     results: list[Any] = field(default_factory=list)
-    frames: list[np.ndarray] = field(
-        default_factory=list
-    )  # per layer [n_observations, 1 + 2 H]: word, membranes, spikes
+    frames: list[np.ndarray] = field(default_factory=list)  # per layer [n, 1 + 2 H]: tick word, membranes, spikes
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -102,9 +101,9 @@ def simulate(
 ) -> list[Answer]:
     """The answers of a batch of clouds on Lava, bit for bit those of `perceiver.answers`.
 
-    `on_answer(index, answer)` is called as soon as a cloud is done; `record` is a list that takes a Recording per cloud.
-    `idle` adds time steps between observations, with `idle_seed` 0..idle at random: neither changes anything. `deadline` is
-    in seconds for the whole session.
+    `on_answer(index, answer)` is called as soon as a cloud is done; `record` is a list that takes a Recording per
+    cloud. `idle` adds time steps between observations, with `idle_seed` 0..idle at random: neither changes anything.
+    `deadline` is in seconds for the whole session.
     """
     job = Job(
         head=perceiver.head,
@@ -171,7 +170,7 @@ def _unpack(frames: Sequence[np.ndarray], tag: str) -> tuple[np.ndarray, np.ndar
     dtype = np.int64 if tag == FIXED else np.float64
     stacked = np.stack(frames, axis=1)  # [n, L, 1 + 2 H]
     membranes, spikes = np.split(stacked[..., 1:].astype(dtype), 2, axis=2)
-    return membranes, spikes, stacked[:, -1, 0].astype(np.int64) >> 16
+    return membranes, spikes, stacked[:, -1, 0].astype(np.int64) >> TICK_BITS
 
 
 def run_session(
@@ -269,12 +268,21 @@ def _end(process: subprocess.Popen[bytes], prefix: str) -> None:
     if process.stdin is not None:
         process.stdin.close()
     patience = time.monotonic() + LEAVE_SECONDS
-    with suppress(ProcessLookupError, PermissionError):
-        while time.monotonic() < patience:
-            os.killpg(process.pid, 0)
-            time.sleep(0.01)
+    while members(process.pid) and time.monotonic() < patience:
+        time.sleep(0.01)
     for segment in SHARED_MEMORY.glob(f"{prefix}*"):
         segment.unlink(missing_ok=True)
+
+
+def members(group: int) -> list[int]:
+    """The living processes of a process group; one that is dead and waits to be reaped does not count."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in "ZX":
+                found.append(int(stat.parent.name))
+    return found
 
 
 class Hearing:
@@ -307,9 +315,8 @@ class Hearing:
                 if self.failure is not None:
                     raise self._error(**self.failure)
                 if gone:
-                    raise self._error(
-                        f"the session ended with code {gone.si_status} during {self.phase}; {self._last_words()}"
-                    )
+                    end = f"the leader ended with code {gone.si_status} during {self.phase}"
+                    raise self._error(f"{end}; {self._last_words()}")
                 self._look_at_clock()
         if len(self.outcome.results) != self.n_clouds:
             raise self._error(f"the session brought {len(self.outcome.results)} of {self.n_clouds} results")

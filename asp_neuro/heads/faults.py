@@ -1,8 +1,8 @@
 """Models that fail on purpose: tests show with them that a session ends well whatever happens.
 
-`ASP_NEURO_FAULT="PySoftLIFFixed:before send:3"` (model, place, time step) is read by the Lava side of a session, only there.
-Places: `constructor`, `before receive`, `before send`, `after send` raise; `kill` ends the model's process by a signal,
-`hang` stops it for ever.
+`ASP_NEURO_FAULT="PySoftLIFFixed:before send:3"` (model, place, time step) is read by the Lava side of a session and
+by nothing else. Places: `constructor`, `before receive`, `before send`, `after send` raise; `kill` ends the model's
+process by a signal, `hang` stops it for ever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Lava side of a session: builds the network, runs it, tells `session.py` how it went. Runs in an interpreter of its own.
+"""The Lava side of a session: builds the network, runs it, tells `session.py` how it went, in its own interpreter.
 
-Lava hangs for ever when a model raises before it sends or when an actor dies, and leaves processes and shared memory behind
-when its parent dies. So this leader
+Lava hangs for ever when a model raises before it sends or when an actor dies, and leaves processes and shared memory
+behind when its parent dies. So this leader
 - wraps the models' phases and their construction: a failure is told at once, through a pipe that the actors inherit;
 - watches the actors' exit codes;
 - reads its stdin: the end of it means that the supervisor is gone, and the whole process group ends itself;

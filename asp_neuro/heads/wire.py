@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import importlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,7 +29,7 @@ class Job:
     n_steps: int  # most observations of an episode: sets the guard band
     host: HostSpec | None = None
     chunks: Chunks | None = None
-    exit_rule: ExitRule = ExitRule()
+    exit_rule: ExitRule = field(default_factory=ExitRule)
     order: np.ndarray | None = None  # [n, M]
     drives_int: np.ndarray | None = None  # [T, n, D]
     drive_bound: np.ndarray | None = None  # [D]

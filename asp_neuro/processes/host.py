@@ -1,9 +1,10 @@
 """Host: plays episodes against the head, one observation after the other, in one long run.
 
-Each time step it sends the tick of the drive sent the step before, receives, decides, and sends the next drive. A drive sent
-in step n is summed by layer 1 in step n + 1 together with its tick, and the last of L layers answers in step n + L: L steps
-per observation. (Sending the next tick together with its drive would cost one more; receiving before the tick is sent would
-lock up a head of one layer.) When the last episode is over the Host asks the runtime to pause, which ends the run.
+Each time step it sends the tick of the drive sent the step before, receives, decides, and sends the next drive. A
+drive sent in step n reaches layer 1 in step n + 1 together with its tick, and the last of L layers answers in step n
++ L: L steps per observation. (Sending the drive before anything is received would cost one more; receiving before the
+tick is sent would lock up a head of one layer.) When the last episode is over the Host asks the runtime to pause,
+which ends the run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Recorder: writes what a layer says to an open file, one frame per observation: tick word, membranes, spikes (float64).
+"""Recorder: writes what a layer says to an open file.
 
-Membranes have 24 bits, so float64 holds them exactly, and one format serves both number systems.
+One frame per observation: tick word, membranes, spikes. Membranes have 24 bits, so float64 holds them
+exactly, and one format serves both number systems.
 """
 
 from __future__ import annotations

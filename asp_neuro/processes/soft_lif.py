@@ -1,11 +1,12 @@
 """SoftLIF: a layer of soft-reset neurons that update on a tick and hold their state exactly otherwise.
 
-A tick is a word: the observation index t in its lower 16 bits (0 idle; 1 put the membranes at rest, then observe; t >= 2
-observe) and above them the first guard hit met on its way through the layers, 0 for none (`guard.hit_words`).
+A tick is a word: the observation index t in its lower 16 bits (0 idle; 1 put the membranes at rest, then observe;
+t >= 2 observe) and above them the first guard hit met on its way through the layers, 0 for none (`guard.hit_words`).
 
-`tick_out` is sent before anything is received, one step late, exactly as Dense sends its sums: spikes and the tick that goes
-with them so reach the next layer in the same time step. An unbuffered tick would be early by one and silently wrong from
-two layers on. `done_out` is the same word without the delay; it says that `u_out` and `s_out` of this step are valid.
+`tick_out` is sent before anything is received, one step late, exactly as Dense sends its sums: so spikes and the tick
+that goes with them reach the next layer in the same time step. An unbuffered tick would be early by one and silently
+wrong from two layers on. `done_out` is the same word without the delay; it says that `u_out` and `s_out` of this step
+are valid.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 from asp_neuro.guard import GuardBand, hit_words, hits
 from asp_neuro.head_spec import LayerSpec
+from asp_neuro.heads.lava_limits import TICK_BITS
 from asp_neuro.membrane import LEAK_BITS, align_shift, step_float, step_int
 
-TICK_BITS = 16
 IDLE = np.zeros(1, dtype=np.int64)
 
 
@@ -131,7 +132,7 @@ class PySoftLIFFixed(PySoftLIFModel):
 @requires(CPU)
 @tag("floating_pt")
 class PySoftLIFFloat(PySoftLIFModel):
-    """The same neuron, in the same units, without truncation and saturation (the reference of the guard, in float64)."""
+    """The same neuron, in the same units, without truncation and saturation: the guard's reference in float64."""
 
     a_in = LavaPyType(PyInPort.VEC_DENSE, float)
     tick_in = LavaPyType(PyInPort.VEC_DENSE, np.int64)

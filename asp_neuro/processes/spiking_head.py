@@ -3,8 +3,9 @@
     drive_in -> Dense -> SoftLIF 1 -> Dense -> SoftLIF 2 -> ... -> u_out, done_out
     tick_in ----------->      tick ----------->      tick
 
-Residual spikes: the Dense of layer l >= 2 hears every earlier layer. The spikes of layer k arrive k steps after the drive, so
-two layers never speak to one Dense in the same step, and one-bit messages (`num_message_bits=0`) lose nothing.
+Residual spikes: the Dense of layer l >= 2 hears every earlier layer. The spikes of layer k arrive k steps after the
+drive, so two layers never speak to one Dense in the same step, and one-bit messages (`num_message_bits=0`) lose
+nothing.
 """
 
 from __future__ import annotations
