@@ -2,8 +2,8 @@
 
     cloud -> chunks + descriptors -> encoder -> mixer -> head -> belief -> policy / exit -> answer + trace
 
-`episodes` is a generator that plays the host's part for a batch of clouds: it yields drives and is sent what the head made
-of them, so that the same code serves every backend, with a batch of one on Lava. A cloud that exits leaves the batch.
+`episodes` is a generator that plays the host's part for a batch of clouds: it yields drives and is sent what the head
+made of them, so that the same code serves every backend, with a batch of one on Lava. A cloud that exits leaves the batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import numpy as np
 
 from asp_neuro.cloud import Chunks, describe
 from asp_neuro.exit import ExitReason, ExitRule, margin, probabilities
+from asp_neuro.guard import Verdict
 from asp_neuro.host import Host
+from asp_neuro.stability import Box, Stability, Watch
 
 
 class Request(NamedTuple):
@@ -30,7 +32,7 @@ class Response(NamedTuple):
     """What the head answers, for the rows of the request."""
 
     membrane: np.ndarray  # [b, H] last layer, whole numbers
-    hit: np.ndarray | None = None  # [b] first guard hit, 0 for none
+    hit: np.ndarray | None = None  # [b] first guard hit of this observation (`guard.hit_words`), 0 for none
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Answer:
     labels: tuple[int, ...]  # after each observation
     probabilities: np.ndarray  # [C] at the stop
     membrane: np.ndarray  # [H] int64, last layer at the stop
+    verdict: Verdict | None = None  # whether carrying the state is proven to change nothing; None: nobody looked
 
 
 Episodes = Generator[Request, Response, list[Answer]]
@@ -65,10 +68,12 @@ class _Batch:
         self.visited = np.zeros((n, chunks.n_chunks), dtype=bool)
         self.carry = np.zeros((n, host.spec.width))
         self.belief = host.belief(np.zeros((n, len(host.spec.belief_gain))))
+        self.box: Box | None = None  # of the belief; none before the first observation, or if nobody watches
 
     def keep(self, going: np.ndarray) -> None:
         for name, value in vars(self).items():
-            setattr(self, name, value[going])
+            if value is not None:
+                setattr(self, name, value[going])
 
 
 def encode(host: Host, batch: _Batch, chosen: np.ndarray) -> np.ndarray:
@@ -80,41 +85,59 @@ def encode(host: Host, batch: _Batch, chosen: np.ndarray) -> np.ndarray:
     return host.gates(np.maximum.reduceat(tokens, starts, axis=0))
 
 
-def choose(host: Host, batch: _Batch, order: np.ndarray | None, step: int) -> np.ndarray:
+def choose(host: Host, batch: _Batch, order: np.ndarray | None, step: int, watch: Watch | None = None) -> np.ndarray:
     """The next chunk of each cloud: the best-scored one not yet visited, or the next of a given order [n, M]."""
     if order is not None:
         return order[batch.rows, step]
     scores = host.scores(batch.belief, batch.geometry)
+    if watch is not None and batch.box is not None:
+        rivals = ~batch.visited if host.spec.mask else np.ones_like(batch.visited)
+        watch.chunk(batch.rows, batch.box, batch.belief, batch.geometry, scores, rivals, step)
     if host.spec.mask:
         scores = np.where(batch.visited, -1e9, scores)
     return scores.argmax(axis=1)
 
 
 def episodes(
-    host: Host, units: np.ndarray, chunks: Chunks, exit_rule: ExitRule, order: np.ndarray | None = None
+    host: Host,
+    units: np.ndarray,
+    chunks: Chunks,
+    exit_rule: ExitRule,
+    order: np.ndarray | None = None,
+    stability: Stability | None = None,
 ) -> Episodes:
-    """Play the episodes of a batch of clouds; `units` [H] are the last layer's integer steps per float unit."""
+    """Play the episodes of a batch of clouds; `units` [H] are the last layer's integer steps per float unit.
+
+    With `stability`, and a head that reports guard hits, every answer carries a verdict on spike preservation.
+    """
     batch = _Batch(host, chunks)
+    watch = None if stability is None else Watch(stability, len(chunks))
     traces: list[list[tuple[int, int, float]]] = [[] for _ in range(len(chunks))]
     answers: list[Answer | None] = [None] * len(chunks)
     going: np.ndarray | None = None
     for step in range(chunks.n_chunks):
-        chosen = choose(host, batch, order, step)
+        chosen = choose(host, batch, order, step, watch)
         batch.visited[np.arange(len(chosen)), chosen] = True
         drive_int, batch.carry = host.mix(batch.carry, encode(host, batch, chosen))
         response = yield Request(drive_int, going)
-        batch.belief = host.belief(response.membrane / units)
+        membrane = response.membrane / units
+        batch.belief = host.belief(membrane)
         logits = host.logits(batch.belief)
         gap, best = margin(logits), logits.argmax(axis=1)
         for row, chunk, label, value in zip(batch.rows, chosen, best, gap, strict=True):
             traces[row].append((int(chunk), int(label), float(value)))
         crossed = exit_rule.crossed(gap)
         done = crossed if step + 1 < chunks.n_chunks else np.ones(len(gap), dtype=bool)
+        if watch is not None:
+            batch.box = watch.stability.box(membrane, step + 1)
+            watch.spikes(batch.rows, response.hit, step + 1)
+            watch.exit(batch.rows, batch.box, logits, done, exit_rule, step + 1)
         if done.any():
             shares = probabilities(logits[done])
             for place, (at, row) in enumerate(zip(np.flatnonzero(done), batch.rows[done], strict=True)):
                 reason = exit_rule.reason(float(gap[at]), bool(crossed[at]))
-                answers[row] = _answer(traces[row], shares[place], reason, response.membrane[at])
+                verdict = None if watch is None else watch.verdict(row)
+                answers[row] = _answer(traces[row], shares[place], reason, response.membrane[at], verdict)
         if done.all():
             break
         going = np.flatnonzero(~done) if done.any() else np.arange(len(done))
@@ -123,7 +146,11 @@ def episodes(
 
 
 def _answer(
-    trace: list[tuple[int, int, float]], shares: np.ndarray, reason: ExitReason, membrane: np.ndarray
+    trace: list[tuple[int, int, float]],
+    shares: np.ndarray,
+    reason: ExitReason,
+    membrane: np.ndarray,
+    verdict: Verdict | None,
 ) -> Answer:
     chunks, labels, margins = zip(*trace, strict=True)
     return Answer(
@@ -137,4 +164,5 @@ def _answer(
         labels=labels,
         probabilities=shares,
         membrane=membrane.astype(np.int64),
+        verdict=verdict,
     )

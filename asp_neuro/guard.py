@@ -53,6 +53,21 @@ class GuardBand:
     one_sided: np.ndarray  # [H] bool: only the lower side can be wrong
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an episode is proven to be the exact one; if not, the first thing that is not proven.
+
+    `step` and `layer` count from 1, `neuron` from 0; `decision` is "chunk", "exit" or "class", or None.
+    """
+
+    preserved: bool
+    sentence: str
+    step: int | None = None
+    layer: int | None = None
+    neuron: int | None = None
+    decision: str | None = None
+
+
 def bands(layer: LayerSpec, n_steps: int) -> GuardBand:
     """The guard bands of a layer for episodes of at most `n_steps` observations."""
     widths = {leak: _ceiling(*_drift(leak, n_steps)) for leak in np.unique(layer.lambda_int).tolist()}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from asp_neuro.cloud import Chunking, Chunks, cut
 from asp_neuro.episode import Answer, Episodes, Response, episodes
+from asp_neuro.errors import UsageError
+from asp_neuro.exact import ExactHead
 from asp_neuro.exit import ExitRule
+from asp_neuro.guard import Verdict, hit_place, hit_words
 from asp_neuro.head_spec import HeadSpec
 from asp_neuro.heads.fast import FastHead
 from asp_neuro.host import Host, HostSpec
+from asp_neuro.stability import Stability
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Perceiver:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_host", Host(self.host))
+        object.__setattr__(self, "_stability", Stability(self.host, self.head.layers[-1]))
 
     @property
     def units(self) -> np.ndarray:
@@ -42,15 +47,82 @@ class Perceiver:
         return drive(self.play(chunks, exit_rule, order), self.new_head())
 
     def play(self, chunks: Chunks, exit_rule: ExitRule | None = None, order: np.ndarray | None = None) -> Episodes:
-        """The host's part alone: a generator that yields drives and is sent membranes."""
-        return episodes(self._host, self.units, chunks, self.exit_rule if exit_rule is None else exit_rule, order)
+        """The host's part alone: a generator that yields drives and is sent membranes and guard hits."""
+        rule = self.exit_rule if exit_rule is None else exit_rule
+        return episodes(self._host, self.units, chunks, rule, order, self._stability)
 
     def new_head(self) -> FastHead:
-        return FastHead(self.head, self.host.drive_bound())
+        return FastHead(self.head, self.host.drive_bound(), self.chunking.n_chunks)
+
+    def recompute(
+        self, cloud: np.ndarray | Chunks, exit_rule: ExitRule | None = None, order: np.ndarray | None = None
+    ) -> Answer:
+        """The answer for one cloud (points [n, 3], or a row of chunks) in exact arithmetic; see `replay`."""
+        chunks = cloud if isinstance(cloud, Chunks) else cut(np.asarray(cloud)[None], self.chunking)
+        if len(chunks) != 1:
+            raise UsageError(f"recompute takes one cloud, got {len(chunks)}")
+        return self.replay(chunks, exit_rule, order)[0]
+
+    def replay(
+        self, chunks: Chunks, exit_rule: ExitRule | None = None, order: np.ndarray | None = None
+    ) -> list[Answer]:
+        """The answers with the head in exact arithmetic, neither truncated nor clipped, on the same host.
+
+        The fast engine runs alongside on the same drives: the verdict of an answer says whether it fired the same.
+        `membrane` is cut to whole numbers in the record only.
+        """
+        rule = self.exit_rule if exit_rule is None else exit_rule
+        both = _Alongside(ExactHead(self.head), FastHead(self.head, self.host.drive_bound()), len(chunks))
+        answers = drive(episodes(self._host, self.units, chunks, rule, order), both)
+        return [replace(answer, verdict=verdict) for answer, verdict in zip(answers, both.verdicts, strict=True)]
 
 
-def drive(story: Episodes, head: FastHead) -> list[Answer]:
-    """Let the fast engine answer a batch of episodes."""
+class _Alongside:
+    """Answers with the exact head and notes, for each cloud, where the fast one first fires differently."""
+
+    hit = None
+
+    def __init__(self, exact: ExactHead, fast: FastHead, n_clouds: int) -> None:
+        self.exact, self.fast = exact, fast
+        self.rows = np.arange(n_clouds)
+        self.verdicts = [Verdict(True, "Exact arithmetic fires the same spikes.")] * n_clouds
+
+    def start(self, batch: int) -> None:
+        self.exact.start(batch)
+        self.fast.start(batch)
+
+    def keep(self, rows: np.ndarray) -> None:
+        self.rows = self.rows[rows]
+        self.exact.keep(rows)
+        self.fast.keep(rows)
+
+    def observe(self, drive_int: np.ndarray) -> np.ndarray:
+        membrane = self.exact.observe(drive_int)
+        self.fast.observe(drive_int)
+        for layer, (sure, carried) in enumerate(zip(self.exact.spikes, self.fast.spikes, strict=True)):
+            words = hit_words(sure != carried, layer)
+            for at in np.flatnonzero(words):
+                if self.verdicts[self.rows[at]].preserved:
+                    self.verdicts[self.rows[at]] = _moved_spike(self.exact.t, int(words[at]))
+        return membrane
+
+
+def _moved_spike(t: int, word: int) -> Verdict:
+    layer, neuron = hit_place(word)
+    text = f"At observation {t} neuron {neuron} of layer {layer + 1} fires differently in exact arithmetic."
+    return Verdict(False, text, step=t, layer=layer + 1, neuron=neuron)
+
+
+def really_equal(answer: Answer, exact: Answer) -> bool:
+    """Whether an answer is what exact arithmetic gives (`Perceiver.recompute`): spikes, chunks, exit and class."""
+    if exact.verdict is None:
+        raise UsageError("really_equal needs an answer of Perceiver.recompute to compare with")
+    same = (answer.order, answer.exit, answer.label) == (exact.order, exact.exit, exact.label)
+    return same and exact.verdict.preserved
+
+
+def drive(story: Episodes, head: FastHead | _Alongside) -> list[Answer]:
+    """Let a head on this machine answer a batch of episodes."""
     try:
         request = next(story)
         while True:
@@ -58,6 +130,6 @@ def drive(story: Episodes, head: FastHead) -> list[Answer]:
                 head.start(len(request.drive_int))
             else:
                 head.keep(request.keep)
-            request = story.send(Response(head.observe(request.drive_int)))
+            request = story.send(Response(head.observe(request.drive_int), head.hit))
     except StopIteration as finished:
         return finished.value

@@ -69,7 +69,8 @@ class FastHead:
 
     def observe(self, drive_int: np.ndarray) -> np.ndarray:
         """One observation: drives [b, n] (whole numbers) -> the last layer's membranes [b, H] (whole numbers)."""
-        self._next_observation(len(drive_int))
+        self.t += 1
+        self.hit = self._no_hits(len(drive_int))
         z = drive_int
         for index, layer in enumerate(self.layers):
             synaptic = z.astype(layer.dtype, copy=False) @ layer.weight
@@ -90,17 +91,16 @@ class FastHead:
                 fired = fires(held, layer.theta_fire)
             self.membranes[index], self.spikes[index] = held, fired.astype(np.float32)
             if self.hit is not None and (self.t > 1 or saturated):  # nothing is rounded before the first leak
-                self._guard(index, far, saturated)
+                self._guard(index, far, saturated, self.hit)
             z = self.spikes[index] if index == 0 else z + self.spikes[index]
         return self.membranes[-1]
 
-    def _next_observation(self, batch: int) -> None:
-        self.t += 1
+    def _no_hits(self, batch: int) -> np.ndarray | None:
         if self.n_steps is None:
-            return
+            return None
         if self.t > self.n_steps:
             raise UsageError(f"head: observation {self.t}, but its guard bands are made for {self.n_steps}")
-        self.hit = np.zeros(batch, dtype=np.int64)
+        return np.zeros(batch, dtype=np.int64)
 
     def _saturate(self, held: np.ndarray) -> bool:
         """Clip membranes to 24 bits, in place; whether any stands at a limit."""
@@ -109,7 +109,7 @@ class FastHead:
         self.n_overflows += n_limit
         return n_limit > 0
 
-    def _guard(self, index: int, far: np.ndarray, saturated: bool) -> None:
+    def _guard(self, index: int, far: np.ndarray, saturated: bool, words: np.ndarray) -> None:
         """Note the first hit of each cloud in this layer, unless an earlier one has it; `far` is |u - theta_fire|."""
         layer, held = self.layers[index], self.membranes[index]
         close = far < layer.widest[self.t - 1]
@@ -124,6 +124,6 @@ class FastHead:
         if saturated:
             hit |= (membrane >= STATE_MAX) | (membrane <= STATE_MIN)
         for place in flat[hit][::-1]:  # the first neuron of a cloud is written last
-            row, neuron = divmod(int(place), held.shape[1])
-            if not 0 < self.hit[row] <= index * NEURONS:
-                self.hit[row] = index * NEURONS + neuron + 1
+            row, first = divmod(int(place), held.shape[1])
+            if not 0 < words[row] <= index * NEURONS:
+                words[row] = index * NEURONS + first + 1
