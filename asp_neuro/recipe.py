@@ -97,6 +97,8 @@ class TrainRecipe:
             raise ConfigError(f"train.headroom = {self.headroom} must be at least 1")
         for name in (
             "weight_decay",
+            "balance",
+            "late",
             "clip",
             "tet",
             "imitation",

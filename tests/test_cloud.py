@@ -147,6 +147,18 @@ def test_repeated_points_count_once_in_the_mean_and_stand_at_the_end() -> None:
     assert n_distinct.tolist() == [2]
 
 
+def test_a_dropped_point_leaves_its_groups_and_a_dropped_centre_stays() -> None:
+    chunks = cut(AXES[None], BY_HAND)
+    gone = np.zeros((1, 8), dtype=bool)
+    gone[0, [1, 3]] = True
+    less = chunks.without(gone)
+    # groups 0 {0, 1, 3}, 3 {5, 3, 4}, and those of the dropped points 3 {3, 4, 1} and 1 {1, 0, 3} themselves
+    assert less.members[0, [0, 3, 4, 5]].tolist() == [[0, 0, 0], [5, 5, 4], [3, 4, 3], [1, 0, 1]]
+    assert np.array_equal(less.first, chunks.first)
+    assert np.array_equal(chunks.members, cut(AXES[None], BY_HAND).members)
+    assert np.array_equal(chunks.without(np.zeros((1, 8), bool)).members, chunks.members)
+
+
 def test_a_quarter_turn_about_up_takes_x_to_minus_z() -> None:
     turned = turn_about_up(np.array([[[1.0, 2.0, 0.0], [0.0, 3.0, 1.0]]]), np.array([np.pi / 2]))
     np.testing.assert_allclose(turned[0], [[0, 2, -1], [1, 3, 0]], atol=1e-15)

@@ -65,6 +65,7 @@ def test_a_file_without_a_name_is_called_like_the_file(tmp_path: Path) -> None:
         ("[train]\nlearning_rate = inf", "train.learning_rate = inf must be a finite number"),
         ("[train]\nimitation = nan", "train.imitation = nan"),
         ("[train]\nimitation = -1.0", "train.imitation = -1.0 must be at least 0"),
+        ("[train]\nlate = -1.0", "train.late = -1.0 must be at least 0"),
         ("[train]\ndistil_temperature = 0.0", "train.distil_temperature = 0.0 must be above 0"),
         ("[train]\nsmoothing = 1.0", "train.smoothing = 1.0"),
         ("[train]\nema = 1.0", "train.ema = 1.0"),

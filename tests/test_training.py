@@ -34,7 +34,16 @@ TINY = Recipe(
     model=ModelRecipe(width=8, neurons=8, layers=2, edge_widths=(6, 8), policy_width=5),
     augment=Augmentation(turn=30.0, drop=0.1),
     train=TrainRecipe(
-        epochs=4, deploy_epochs=2, batch=16, imitation=0.5, tet=0.1, rate_penalty=0.1, rate_target=0.0, ema=0.9
+        epochs=4,
+        deploy_epochs=2,
+        batch=16,
+        imitation=0.5,
+        tet=0.1,
+        rate_penalty=0.1,
+        rate_target=0.0,
+        balance=0.5,
+        late=0.5,
+        ema=0.9,
     ),
 )
 
@@ -83,6 +92,7 @@ t.train(t.TINY, t.CLASSES, t.data("train", 64), t.data("validation", 24), Path({
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epoch", "step"), [(1, 3), (3, 1)], ids=["in the float part", "on the integer grid"])
 def test_a_training_killed_and_resumed_ends_with_the_same_weights_bit_for_bit(
     finished: Path, examples: Examples, validation: Examples, tmp_path: Path, epoch: int, step: int
@@ -278,12 +288,25 @@ def test_losses_by_hand() -> None:
     smoothed = -0.95 * math.log(0.75) - 0.05 * math.log(0.25)
     assert losses.answers(sure, torch.tensor([0]), 0.1, 1).item() == pytest.approx(smoothed)
     steps = torch.tensor([0.0, 1.0, 3.0]).view(3, 1, 1)
+    counted = losses.answers(zero, labels, 0.0, 2, weight=torch.tensor([9.0, 0.5, 9.0, 2.5]))
+    assert counted.item() == pytest.approx(math.log(4) * (0.5 + 2.5) / 2)
+    growing = torch.zeros(2, 1, 2)
+    growing[1, 0, 0] = math.log(3)  # log 2, then log 4/3; with late = 1 they count 1/3 and 2/3
+    late = losses.answers(growing, torch.tensor([0]), 0.0, 1, late=1.0)
+    assert late.item() == pytest.approx(math.log(2) / 3 + math.log(4 / 3) * 2 / 3)
     assert losses.agreement(steps, 1).item() == pytest.approx((9 + 4) / 2)
     assert losses.agreement(steps[:1], 1).item() == 0
     assert losses.rate(torch.tensor([0.5, 0.1]), 0.3).item() == pytest.approx(0.04)
     scores = torch.tensor([[0.0, 0.0, -1e9]])
     assert losses.imitation(scores, torch.tensor([[5.0, 5.0, -1e9]]), 1.0, 1).item() == pytest.approx(math.log(2))
     assert losses.distillation(zero, torch.zeros(2, 4), 2.0, 2).item() == pytest.approx(4 * math.log(4))
+
+
+def test_rare_classes_count_more_and_the_mean_cloud_counts_one() -> None:
+    labels = np.array([0, 0, 0, 1])
+    # 1/3 and 1 (a class without clouds is taken as one cloud), over the mean of 1/3, 1/3, 1/3, 1
+    np.testing.assert_allclose(training.class_weight(labels, 3, 1.0), [2 / 3, 2.0, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(training.class_weight(labels, 2, 0.0), [1.0, 1.0])
 
 
 def test_the_agreement_does_not_pull_on_the_last_answer() -> None:
@@ -345,8 +368,9 @@ def first_steps(examples: Examples, deploy: bool) -> dict[str, Tensor]:
     return found
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_step_of_one(examples: Examples, tmp_path: Path) -> None:
-    """Gradients and statistics within 1e-5 of their largest; between the processes everything is bit-exact."""
+    """All gradients and statistics together within 1e-5; between the two processes everything is bit-exact."""
     script = PROCESSES.format(
         folder=str(Path(__file__).parent), meeting=str(tmp_path / "meeting"), out=str(tmp_path / "found")
     )
@@ -366,13 +390,15 @@ def test_two_processes_make_the_step_of_one(examples: Examples, tmp_path: Path) 
     for deploy in (False, True):
         alone = first_steps(examples, deploy)
         assert first[deploy].keys() == second[deploy].keys() == alone.keys()
-        for key, expected in alone.items():
-            found = first[deploy][key]
-            assert torch.equal(found, second[deploy][key]), (deploy, key)
-            if not key.startswith("after"):  # Adam blows up the last bits of a gradient that is nearly nothing
-                scale = float(expected.double().abs().max())
-                difference = float((found.double() - expected.double()).abs().max())
-                assert difference <= 1e-5 * scale + 1e-8, (deploy, key, difference, scale)
+        for key in alone:
+            assert torch.equal(first[deploy][key], second[deploy][key]), (deploy, key)
+        for kind in ("gradient", "buffer"):  # not what Adam makes of it: it blows up the last bits of small gradients
+            keys = [key for key in alone if key.startswith(kind)]
+            one, two = (torch.cat([found[k].double().flatten() for k in keys]) for found in (alone, first[deploy]))
+            assert float((one - two).norm() / one.norm()) < 1e-5, (deploy, kind)
+            for key in keys:
+                difference = (first[deploy][key].double() - alone[key].double()).norm()
+                assert float(difference) <= 1e-4 * float(alone[key].double().norm()) + 1e-8, (deploy, key)
 
 
 def test_more_processes_than_clouds_in_a_batch_are_refused(
