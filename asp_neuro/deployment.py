@@ -142,7 +142,7 @@ def line(name: str, answer: Answer, truth: int, classes: tuple[str, ...]) -> dic
         "observations": answer.observations,
         "order": list(answer.order),
         "exit": answer.exit.value,
-        "preserved": answer.verdict.preserved,
+        "preserved": None if answer.verdict is None else answer.verdict.preserved,
     }
 
 
@@ -181,7 +181,7 @@ def _report(deployed: Deployed, clouds: CloudSet, answers: list[Answer], backend
         "budget": deployed.bundle.chunking.n_chunks,
         "certified_share": float(certified.mean()),
         "certified_risk": float(1.0 - right[certified].mean()) if known and certified.any() else None,
-        "preserved_share": float(np.mean([a.verdict.preserved for a in answers])),
+        "preserved_share": float(np.mean([a.verdict is not None and a.verdict.preserved for a in answers])),
         "exits": {reason.value: reasons.count(reason.value) for reason in ExitReason},
         "sha256": deployed.sha256,
     }

@@ -8,12 +8,14 @@ stderr (`report.say`, `report.progress`). Heavy libraries are imported inside th
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asp_neuro.report import table
+from asp_neuro.errors import AspError, CheckFailed, MissingError, UsageError
+from asp_neuro.report import say, table, to_json
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,322 @@ def train(args: argparse.Namespace) -> Outcome:
     return Outcome(report, workshop.summary(report))
 
 
+def bundle_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", metavar="FILE|NAME", help="a bundle, or the name of a shipped one")
+    parser.add_argument("--bundle", metavar="FILE|NAME", help="the same as an option (default ./model.net)")
+
+
+def _bundle(args: argparse.Namespace) -> str | None:
+    if args.file is not None and args.bundle is not None:
+        raise UsageError(f"the bundle is given twice: '{args.file}' and --bundle '{args.bundle}'")
+    return args.file if args.bundle is None else args.bundle
+
+
+def data_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="NAME|PATH", help="where the data are (default: those of the recipe)")
+    parser.add_argument("--up", choices=("x", "y", "z"), help="the up axis of a folder or a file (default y)")
+
+
+def level_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--alpha", type=float, default=0.05, metavar="A", help="largest risk (default 0.05)")
+    parser.add_argument("--delta", type=float, default=0.05, metavar="D", help="chance to be wrong (default 0.05)")
+
+
+def one_thread(n: int | None) -> None:
+    """Bind the BLAS libraries before they are loaded: on small products more threads only get in each other's way."""
+    import os
+
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        if n is not None or name not in os.environ:
+            os.environ[name] = str(n or 1)
+
+
+def export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", nargs="?", type=Path, default=Path("model.pt"), help="default ./model.pt")
+    parser.add_argument("--out", type=Path, default=Path("model.net"), metavar="FILE", help="default ./model.net")
+    parser.add_argument("--hw", default="loihi2", metavar="NAME", help="hardware to check the fit for")
+    parser.add_argument("--nir", type=Path, metavar="FILE", help="also write the head as a NIR file")
+    parser.add_argument("--no-certificate", action="store_true", help="leave out the last step, the certificate")
+    data_arguments(parser)
+    level_arguments(parser)
+
+
+def export(args: argparse.Namespace) -> Outcome:
+    """Copy the integer network that training ended on into a bundle, measure it, certify it."""
+    one_thread(None)
+    from asp_neuro import bundle as bundles
+    from asp_neuro import deployment, export, hardware
+
+    hw = hardware.load(args.hw)
+    made = export.export(args.checkpoint, args.data, args.up)
+    fit = hardware.check(made.bundle.head, made.bundle.host, hw)
+    if not fit.fits:
+        raise CheckFailed(f"this head does not fit {args.hw}; nothing was written.\n{fit.text()}")
+    bundles.write(args.out, made.bundle)
+    if args.nir is not None:
+        from asp_neuro import nir_file
+
+        nir_file.write(args.nir, made.bundle.head)
+    lines = [f"{args.out}: written, {args.out.stat().st_size / 1024.0:.0f} KB", made.text]
+    deployed = deployment.open_bundle(args.out)
+    certificate = None
+    if made.deploy_accuracy is not None and not args.no_certificate:
+        certificate, sentence = _certify(deployed, args)
+        lines.append(sentence)
+    report = {
+        "out": str(args.out),
+        "sha256": deployed.sha256,
+        "layers": [
+            {"neurons": layer.n_neurons, "inputs": layer.weight_int.shape[1], "state_bits": layer.state_bits}
+            for layer in made.bundle.head.layers
+        ],
+        "float_accuracy": made.float_accuracy,
+        "deploy_accuracy": made.deploy_accuracy,
+        "certificate": certificate,
+    }
+    return Outcome(report, "\n".join([*lines, f"next: asp-neuro run {args.out}"]))
+
+
+def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | None, str]:
+    """The last step of export: a certificate, or a warning; the bundle is usable either way."""
+    from asp_neuro import deployment
+    from asp_neuro.certificate import promise
+
+    try:
+        plan, found = deployment.certify(deployed, args.data, args.up, args.alpha, args.delta)
+    except AspError as error:
+        say(f"warning: no certificate: {error}")
+        return None, "no certificate; `asp-neuro run` will read the whole budget"
+    deployment.store(deployed, plan, found)
+    return _certificate_report(found), promise(found)
+
+
+def _certificate_report(found: Any) -> dict[str, Any]:
+    """The keys that `certify --json` promises."""
+    names = (
+        "alpha", "delta", "n", "threshold", "risk", "bound", "coverage", "mean_observations", "monotone", "certified",
+        "n_accepted", "n_errors", "level",
+    )  # fmt: skip
+    return {name: getattr(found, name) for name in names}
+
+
+def certify_arguments(parser: argparse.ArgumentParser) -> None:
+    bundle_argument(parser)
+    data_arguments(parser)
+    level_arguments(parser)
+    parser.add_argument("--rule", choices=("planned", "paper"), default="planned", help="paper: to compare, not stored")
+
+
+def certify(args: argparse.Namespace) -> Outcome:
+    """Find the exit threshold whose promise holds, on the calibration split, and store it in the bundle."""
+    one_thread(None)
+    from asp_neuro import certificate as certificates
+    from asp_neuro import deployment
+
+    deployed = deployment.open_bundle(_bundle(args))
+    plan, found = deployment.certify(deployed, args.data, args.up, args.alpha, args.delta)
+    rows = [
+        (
+            f"{row.threshold:.4f}",
+            row.accepted,
+            row.errors,
+            _share(row.risk),
+            _share(row.bound),
+            _share(row.coverage),
+            f"{row.mean_observations:.2f}",
+            "yes" if row.passed else "no",
+        )
+        for row in found.table
+    ]
+    header = ("threshold", "accepted", "errors", "risk", "bound", "coverage", "observations", "passed")
+    lines = [table(rows, header), certificates.sizes(plan)]
+    advice = certificates.advice(found.n)
+    monotone = "does not rise" if found.monotone else "rises somewhere"
+    lines += [advice] if advice else []
+    lines.append(
+        f"diagnostic: the empirical risk {monotone} as the threshold gets stricter; the proof does not need it"
+    )
+    report = _certificate_report(found)
+    if args.rule == "paper":
+        calibration = deployment.record(
+            deployed, deployment.clouds_of(deployed, args.data, "calibration", args.up, None)
+        )
+        tau = certificates.paper_rule(calibration, plan.grid, args.alpha, args.delta)
+        lines.append(
+            f"the paper's rule would take {tau}; it does not keep its promise (docs/certificates.md), not stored"
+        )
+        return Outcome({**report, "rule": "paper", "threshold": tau, "certified": False}, "\n".join(lines))
+    deployment.store(deployed, plan, found)
+    lines.append(certificates.promise(found))
+    return Outcome(report, "\n".join(lines), exit_code=0 if found.certified else 1)
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else f"{100.0 * value:.1f} %"
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    bundle_argument(parser)
+    data_arguments(parser)
+    parser.add_argument("--backend", choices=("fast", "sim", "loihi2"), default="fast", help="default fast")
+    parser.add_argument("--input", metavar="FILE", help="one cloud instead of a data set")
+    parser.add_argument(
+        "--split", choices=("train", "validation", "calibration", "test"), default="test", help="default test"
+    )
+    parser.add_argument("--limit", type=whole(1), metavar="N", help="only the first N clouds")
+    parser.add_argument("--batch", type=whole(1), default=256, metavar="N", help="clouds at once on fast (default 256)")
+    parser.add_argument("--threads", type=whole(1), metavar="N", help="default 1; answers do not depend on it")
+    parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there")
+    parser.add_argument("--no-exit", action="store_true", help="read the whole budget")
+    parser.add_argument("--threshold", type=float, metavar="X", help="exit at margin X, without a promise")
+    parser.add_argument("--uncertified", action="store_true", help="use a stored threshold whose certificate is void")
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    """Answer for a data set or one cloud."""
+    one_thread(args.threads)
+    from asp_neuro import deployment
+
+    deployed = deployment.open_bundle(_bundle(args))
+    rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
+    say(sentence)
+    if args.input is not None:
+        clouds = deployment.one_cloud(deployed, args.input, args.up)
+    else:
+        clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
+    with jsonl(args.jsonl) as write:
+        report, answers = deployment.run(deployed, clouds, rule, args.backend, args.batch, write)
+    text = _run_text(report)
+    if args.input is not None:
+        text = _answer_text(answers[0], deployed.bundle.classes) + "\n" + text
+    return Outcome(report, text)
+
+
+@contextlib.contextmanager
+def jsonl(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """A writer of JSON lines, each flushed: what is answered is kept, whatever happens next."""
+    if path is None:
+        yield None
+        return
+    with open(path, "w", encoding="utf-8") as file:
+
+        def write(row: dict[str, Any]) -> None:
+            file.write(to_json(row) + "\n")
+            file.flush()
+
+        yield write
+
+
+def _answer_text(answer: Any, classes: tuple[str, ...]) -> str:
+    ranked = sorted(range(len(classes)), key=lambda i: -answer.probabilities[i])[:3]
+    others = ", ".join(f"{classes[i]} {100.0 * answer.probabilities[i]:.1f} %" for i in ranked)
+    order = " ".join(str(chunk) for chunk in answer.order)
+    return f"{classes[answer.label]}  ({others})\nchunks looked at: {order}\n{answer.exit.sentence}"
+
+
+def _run_text(report: dict[str, Any]) -> str:
+    rows: list[tuple[str, str]] = [("backend", report["backend"]), ("clouds", str(report["n"]))]
+    if report["accuracy"] is not None:
+        rows.append(("accuracy", f"{100.0 * report['accuracy']:.2f} %"))
+    rows.append(("observations", f"{report['mean_observations']:.2f} of {report['budget']} on average"))
+    rows.append(("exits", ", ".join(f"{name} {n}" for name, n in report["exits"].items())))
+    if report["certified_risk"] is not None:
+        rows.append(("wrong among certified", f"{100.0 * report['certified_risk']:.2f} %"))
+    rows.append(("spikes proven", f"{100.0 * report['preserved_share']:.1f} % of the answers"))
+    rows.append(("time", f"{report['seconds']:.2f} s, {1e3 * report['seconds'] / report['n']:.2f} ms a cloud"))
+    rows.append(("model", report["sha256"][:16]))
+    return table(rows, ("", ""))
+
+
+def verify_arguments(parser: argparse.ArgumentParser) -> None:
+    bundle_argument(parser)
+    data_arguments(parser)
+    parser.add_argument("--checkpoint", type=Path, metavar="model.pt", help="the trained module joins the comparison")
+    parser.add_argument("--limit", type=whole(1), default=8, metavar="N", help="real clouds to take (default 8)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the random heads (default 0)")
+    parser.add_argument("--no-lava", action="store_true", help="leave the Lava simulator out")
+
+
+def verify(args: argparse.Namespace) -> Outcome:
+    """Golden vectors, random heads and real clouds through every engine; exit code 1 on any difference."""
+    one_thread(None)
+    import dataclasses
+
+    from asp_neuro import deployment, verification
+    from asp_neuro.grouping import chunks_of
+
+    deployed = deployment.open_bundle(_bundle(args))
+    rule, _ = deployment.exit_rule(deployed, uncertified=True)
+    try:
+        clouds = deployment.clouds_of(deployed, args.data, "validation", args.up, args.limit)
+    except MissingError as error:
+        if args.data is not None:
+            raise
+        say(f"no real clouds: {str(error).splitlines()[0]}")
+        clouds, chunks = None, None
+    else:
+        chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=False)
+    found = verification.verify(
+        deployed.bundle,
+        chunks,
+        list(clouds.names) if clouds else [],
+        rule,
+        args.checkpoint,
+        args.seed,
+        not args.no_lava,
+    )
+    report = {**dataclasses.asdict(found), "sha256": deployed.sha256}
+    return Outcome(report, verification.text(found), exit_code=1 if found.mismatches else 0)
+
+
+def check_arguments(parser: argparse.ArgumentParser) -> None:
+    bundle_argument(parser)
+    parser.add_argument("--hw", default="loihi2", metavar="NAME", help="a hardware description (default loihi2)")
+
+
+def check(args: argparse.Namespace) -> Outcome:
+    """Design rules and an estimate of the cores needed; exit code 1 when a rule is broken."""
+    one_thread(None)
+    from asp_neuro import deployment, hardware
+
+    deployed = deployment.open_bundle(_bundle(args))
+    golden = deployed.bundle.golden
+    hw = hardware.load(args.hw)
+    fit = hardware.check(deployed.bundle.head, deployed.bundle.host, hw, golden.membranes, golden.spikes)
+    return Outcome(fit.as_dict(), fit.text(), exit_code=0 if fit.fits else 1)
+
+
+def show(args: argparse.Namespace) -> Outcome:
+    """What is inside a bundle."""
+    from asp_neuro import bundle as bundles
+    from asp_neuro import deployment
+
+    deployed = deployment.open_bundle(_bundle(args))
+    b = deployed.bundle
+    report = {
+        "path": str(deployed.path), "sha256": deployed.sha256, "classes": b.classes, "recipe": b.recipe,
+        "record": b.record, "versions": b.versions, "licence": b.licence, "plan": b.plan, "certificate": b.certificate,
+    }  # fmt: skip
+    return Outcome(report, bundles.describe(b))
+
+
+def models(args: argparse.Namespace) -> Outcome:
+    """Bundles that come with the package."""
+    from asp_neuro import bundle as bundles
+    from asp_neuro import deployment
+
+    rows = []
+    for name in bundles.shipped():
+        b = deployment.open_bundle(name).bundle
+        measured = b.record.get("deployment", {})
+        rows.append(
+            (name, len(b.classes), b.chunking.n_chunks, _share(measured.get("deploy_accuracy")), b.licence or "-")
+        )
+    header = ("name", "classes", "chunks", "validation accuracy", "licence of the data")
+    keys = ("name", "classes", "chunks", "validation_accuracy", "licence")
+    return Outcome({"models": [dict(zip(keys, row)) for row in rows]}, table(rows, header) if rows else "none shipped")
+
+
 def doctor(args: argparse.Namespace) -> Outcome:
     """What is installed, what is missing, and the next step for each; exit code 1 when a needed thing is not there."""
     from asp_neuro.doctor import examine
@@ -110,6 +428,13 @@ def demo_arguments(parser: argparse.ArgumentParser) -> None:
 
 VERBS: tuple[Verb, ...] = (
     Verb("train", "train a model from a recipe", "asp-neuro train --recipe compact", train_arguments, train),
+    Verb("export", "write a trained model as a bundle", "asp-neuro export model.pt", export_arguments, export),
+    Verb("certify", "find and store the certified exit", "asp-neuro certify model.net", certify_arguments, certify),
+    Verb("run", "answer for a data set or one cloud", "asp-neuro run --backend=sim --limit 5", run_arguments, run),
+    Verb("verify", "compare every engine, bit for bit", "asp-neuro verify --limit 4", verify_arguments, verify),
+    Verb("check", "design rules and fit on the chip", "asp-neuro check --hw loihi2", check_arguments, check),
+    Verb("show", "print what is inside a bundle", "asp-neuro show model.net", bundle_argument, show),
+    Verb("models", "list the bundles that are shipped", "asp-neuro models", no_arguments, models),
     Verb("demo", "run what exists of the main job on built-in data", "asp-neuro demo", demo_arguments, demo),
     Verb("doctor", "say what is installed and what is missing", "asp-neuro doctor --json", no_arguments, doctor),
 )

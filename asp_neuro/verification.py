@@ -1,0 +1,263 @@
+"""Is the deployed network the trained one? Golden vectors, random heads and real clouds through every engine.
+
+Each comparison is an equality: spikes and membranes of every layer at every observation, and answers (class, chunk
+order, number of observations, exit, last membrane). Margins are compared at 1e-9 (their last bits may differ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asp_neuro.bundle import Bundle
+from asp_neuro.cloud import Chunks
+from asp_neuro.episode import Answer, Response
+from asp_neuro.errors import InputError
+from asp_neuro.exit import ExitRule
+from asp_neuro.head_spec import HeadSpec, LayerSpec, run_reference
+from asp_neuro.heads.fast import FastHead
+from asp_neuro.membrane import align_shift
+from asp_neuro.perceiver import Perceiver, drive
+
+HeadEngine = Callable[[HeadSpec, np.ndarray], tuple[np.ndarray, np.ndarray]]  # drives [T, b, n] -> membranes, spikes
+N_RANDOM = 3
+
+
+@dataclass
+class Findings:
+    """What was compared and what differed."""
+
+    compared: dict[str, int] = field(default_factory=lambda: {"spikes": 0, "membranes": 0, "answers": 0})
+    mismatches: int = 0
+    engines: list[str] = field(default_factory=list)
+    first: dict[str, Any] | None = None
+
+    def note(self, n_wrong: int, where: dict[str, Any]) -> None:
+        self.mismatches += n_wrong
+        if self.first is None:
+            self.first = where
+
+    def took(self, engine: str) -> None:
+        if engine not in self.engines:
+            self.engines.append(engine)
+
+
+def fast_engine(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The fast engine on given drives [T, b, n]: membranes and spikes [T, L, b, H]."""
+    head = FastHead(spec, np.abs(drives_int).max(axis=(0, 1)).astype(np.float64))
+    head.start(drives_int.shape[1])
+    membranes, spikes = [], []
+    for step in drives_int:
+        head.observe(step.astype(np.float64))
+        membranes.append(np.stack(head.membranes))
+        spikes.append(np.stack(head.spikes))
+    return np.stack(membranes).astype(np.int64), np.stack(spikes).astype(np.int64)
+
+
+def lava_engine(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The Lava process models on the CPU simulator."""
+    from asp_neuro.session import run_head
+
+    found = run_head(spec, drives_int)
+    return found.membranes, found.spikes
+
+
+def torch_engine(checkpoint: str | Path) -> HeadEngine:
+    """The trained module in deploy mode; it has its own weights, so the spec must be the one it gives."""
+    import torch
+
+    from asp_neuro.training import load_model
+
+    model, *_ = load_model(checkpoint)
+    model.head.deploy = True
+
+    def run(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with torch.no_grad():
+            drives = torch.from_numpy(drives_int.astype(np.float64) / 64.0)
+            membranes, spikes, _ = model.head.run(drives, model.head.start(drives.shape[1]), model.head.fold())
+        return tuple(torch.stack(x, dim=1).round().to(torch.int64).numpy() for x in (membranes, spikes))
+
+    return run
+
+
+def compare_heads(
+    findings: Findings,
+    place: str,
+    spec: HeadSpec,
+    drives_int: np.ndarray,
+    expected: tuple[np.ndarray, np.ndarray],
+    engines: dict[str, HeadEngine],
+) -> None:
+    """Run drives through engines and hold every membrane and spike [T, L, b, H] against the expected ones."""
+    for name, engine in engines.items():
+        findings.took(name)
+        for kind, wanted, found in zip(("membranes", "spikes"), expected, engine(spec, drives_int), strict=True):
+            findings.compared[kind] += wanted.size
+            wrong = np.argwhere(wanted != found)
+            if len(wrong):
+                step, layer, cloud, neuron = (int(i) for i in wrong[0])
+                where = {
+                    "engine": name,
+                    "where": place,
+                    "what": kind,
+                    "cloud": cloud,
+                    "step": step + 1,
+                    "layer": layer + 1,
+                    "neuron": neuron,
+                    "expected": int(wanted[step, layer, cloud, neuron]),
+                    "found": int(found[step, layer, cloud, neuron]),
+                }
+                findings.note(len(wrong), where)
+
+
+def compare_answers(findings: Findings, name: str, ids: list[str], expected: list[Answer], found: list[Answer]) -> None:
+    """Answers of one engine against those of another, cloud by cloud."""
+    findings.took(name)
+    for cloud, ours, theirs in zip(ids, expected, found, strict=True):
+        findings.compared["answers"] += 1
+        for what in ("order", "labels", "observations", "exit"):
+            if getattr(ours, what) != getattr(theirs, what):
+                here = {"expected": str(getattr(ours, what)), "found": str(getattr(theirs, what))}
+                findings.note(1, {"engine": name, "where": "clouds", "what": what, "cloud": cloud, **here})
+                break
+        else:
+            wrong = np.flatnonzero(ours.membrane != theirs.membrane)
+            far = np.abs(np.subtract(ours.margins, theirs.margins)).max() > 1e-9
+            if len(wrong) or far:
+                what = "last membrane" if len(wrong) else "margin"
+                neuron = int(wrong[0]) if len(wrong) else None
+                pair = (ours.membrane, theirs.membrane) if len(wrong) else (ours.margins, theirs.margins)
+                values = (int(x[wrong[0]]) for x in pair) if len(wrong) else (float(x[-1]) for x in pair)
+                expected_value, found_value = values
+                findings.note(
+                    1,
+                    {
+                        "engine": name,
+                        "where": "clouds",
+                        "what": what,
+                        "cloud": cloud,
+                        "step": ours.observations,
+                        "neuron": neuron,
+                        "expected": expected_value,
+                        "found": found_value,
+                    },
+                )
+
+
+def record_drives(perceiver: Perceiver, chunks: Chunks) -> np.ndarray:
+    """Drives [T, b, n] that real clouds bring at full budget."""
+    drives: list[np.ndarray] = []
+    head, story = perceiver.new_head(), perceiver.play(chunks, ExitRule())
+    request = next(story)
+    head.start(len(chunks))
+    try:
+        while True:
+            drives.append(request.drive_int.astype(np.int64))
+            request = story.send(Response(head.observe(request.drive_int)))
+    except StopIteration:
+        return np.stack(drives)
+
+
+def random_heads(seed: int, n: int) -> list[tuple[HeadSpec, np.ndarray]]:
+    """Small heads of one to three layers with drives that make them fire, some near their thresholds."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(n):
+        n_inputs, n_neurons, n_layers = int(rng.integers(3, 12)), int(rng.integers(3, 12)), 1 + number % 3
+        layers = [_random_layer(rng, n_neurons if i else n_inputs, n_neurons, i == 0) for i in range(n_layers)]
+        made.append((HeadSpec(tuple(layers)), rng.integers(-300, 301, (12, 2, n_inputs))))
+    return made
+
+
+def _random_layer(rng: np.random.Generator, n_inputs: int, n_neurons: int, first: bool) -> LayerSpec:
+    weight = 2 * rng.integers(-128, 128, (n_neurons, n_inputs))
+    bits = int(rng.integers(12, 15))
+    spread = np.sqrt(n_inputs) * 74.0 * (150.0 if first else 0.5) * 2.0 ** align_shift(bits, first_layer=first)
+    theta = np.rint(rng.uniform(0.3, 1.2, n_neurons) * spread).astype(np.int64)
+    return LayerSpec(
+        weight_int=weight,
+        bias_int=np.rint(rng.normal(0.0, 0.1, n_neurons) * spread).astype(np.int64),
+        lambda_int=rng.integers(0, 4096, n_neurons),
+        theta_int=theta,
+        theta_fire_int=np.floor(theta * rng.uniform(0.7, 1.3, n_neurons)).astype(np.int64),
+        factor=np.ones(n_neurons),
+        state_bits=bits,
+    )
+
+
+def verify(
+    bundle: Bundle,
+    chunks: Chunks | None,
+    ids: list[str],
+    rule: ExitRule,
+    checkpoint: str | Path | None = None,
+    seed: int = 0,
+    lava: bool = True,
+    engines: dict[str, HeadEngine] | None = None,
+) -> Findings:
+    """Everything `asp-neuro verify` compares. `engines` replaces the head engines (tests plant faults there)."""
+    findings = Findings(engines=["reference"])
+    heads = engines or {"fast": fast_engine, **({"lava": lava_engine} if lava else {})}
+    trained = {} if checkpoint is None else {"torch": torch_engine(checkpoint)}
+    if checkpoint is not None:
+        _check_same_network(bundle, checkpoint)
+    golden = bundle.golden
+    drives = golden.drives_int.astype(np.int64)
+    expected = (golden.membranes.astype(np.int64), golden.spikes.astype(np.int64))
+    again = {"reference": lambda spec, d: run_reference(spec, d)[:2]}
+    compare_heads(findings, "golden vectors", bundle.head, drives, expected, {**again, **heads, **trained})
+    for number, (spec, random_drives) in enumerate(random_heads(seed, N_RANDOM), start=1):
+        wanted = run_reference(spec, random_drives)[:2]
+        compare_heads(findings, f"random head {number}", spec, random_drives, wanted, heads)
+    if chunks is not None and len(chunks):
+        _verify_clouds(findings, bundle, chunks, ids, rule, {**heads, **trained}, lava)
+    return findings
+
+
+def _verify_clouds(
+    findings: Findings,
+    bundle: Bundle,
+    chunks: Chunks,
+    ids: list[str],
+    rule: ExitRule,
+    heads: dict[str, HeadEngine],
+    lava: bool,
+) -> None:
+    perceiver = Perceiver(bundle.head, bundle.host, bundle.chunking, bundle.classes, rule)
+    drives = record_drives(perceiver, chunks)
+    expected = run_reference(bundle.head, drives)[:2]
+    compare_heads(findings, "clouds", bundle.head, drives, expected, heads)
+    whole = drive(perceiver.play(chunks), perceiver.new_head())
+    singly = [drive(perceiver.play(chunks[i : i + 1]), perceiver.new_head())[0] for i in range(len(chunks))]
+    compare_answers(findings, "fast, one by one", ids, whole, singly)
+    if lava:
+        from asp_neuro.session import simulate
+
+        compare_answers(findings, "lava", ids, whole, simulate(perceiver, chunks))
+
+
+def _check_same_network(bundle: Bundle, checkpoint: str | Path) -> None:
+    """The trained module must hold the very integers of the bundle."""
+    from asp_neuro.training import load_model
+
+    model, *_ = load_model(checkpoint)
+    if not model.head.has_scales:
+        raise InputError(f"'{checkpoint}' never ran on the integer grid; there is no integer network to compare")
+    for number, (ours, theirs) in enumerate(zip(bundle.head.layers, model.head.spec().layers, strict=True), start=1):
+        for name in ("weight_int", "bias_int", "lambda_int", "theta_int", "theta_fire_int"):
+            if not np.array_equal(getattr(ours, name), getattr(theirs, name)):
+                raise InputError(f"'{checkpoint}' is not what this bundle was made of: layer {number}, {name} differs")
+
+
+def text(findings: Findings) -> str:
+    """For people."""
+    counts = ", ".join(f"{n:,} {what}" for what, n in findings.compared.items())
+    engines = ", ".join(findings.engines)
+    if not findings.mismatches:
+        return f"no difference in {counts}\nengines: {engines}"
+    where = ", ".join(f"{key} {value}" for key, value in (findings.first or {}).items() if value is not None)
+    return f"{findings.mismatches} differences in {counts}\nengines: {engines}\nfirst: {where}"
