@@ -3,7 +3,7 @@
     cloud -> chunks + descriptors -> encoder -> mixer -> head -> belief -> policy / exit -> answer + trace
 
 `episodes` is a generator that plays the host's part for a batch of clouds: it yields drives and is sent what the head
-made of them, so that the same code serves every backend, with a batch of one on Lava. A cloud that exits leaves the batch.
+made of them, so that the same code serves every backend, with a batch of one on Lava. A cloud that exits leaves it.
 """
 
 from __future__ import annotations
