@@ -19,17 +19,18 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import stat
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t
+from h5py import h5d, h5f, h5g, h5p, h5s, h5t
 
+from asp_neuro import plain_hdf5
 from asp_neuro.cloud import Chunking
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, nearest
 from asp_neuro.head_spec import DRIVE_MAX, HeadSpec, LayerSpec, check_synaptic_sums, run_reference
@@ -46,15 +47,24 @@ NEURON_TYPE = "ASP_SOFT"  # stock NetX knows no such neuron, and fails instead o
 
 MAX_FILE = 64 * 2**20  # bytes
 MAX_ELEMENTS = 16 * 2**20  # of one array, and characters of one string
-MAX_LAYERS = 64
-MAX_OBJECTS = 2048
+MAX_LAYERS = 8
 MAX_WHOLE = 2**53  # whole numbers in JSON
 
 DEFAULT = "model.net"
 SUFFIX = ".net"
 
-JSON_PARTS = ("chunking", "classes", "licence", "policy", "recipe", "record", "versions")
-OPTIONAL = ("asp/plan", "asp/certificate")  # outside `model_sha256`
+JSON_PARTS = {  # name: place; no group has more than 8 entries, which HDF5 would store in another way
+    "chunking": "asp/model/chunking",
+    "classes": "asp/model/classes",
+    "policy": "asp/model/policy",
+    "licence": "asp/about/licence",
+    "recipe": "asp/about/recipe",
+    "record": "asp/about/record",
+    "versions": "asp/about/versions",
+    "plan": "asp/exit/plan",
+    "certificate": "asp/exit/certificate",
+}
+OPTIONAL = ("plan", "certificate")  # outside `model_sha256`
 HASH = "asp/model_sha256"
 STRING = "string"
 LAYER_LEAVES: dict[str, tuple[str, int]] = {  # path: type, number of dimensions
@@ -71,19 +81,27 @@ LAYER_LEAVES: dict[str, tuple[str, int]] = {  # path: type, number of dimensions
     "neuron/state_bits": ("<i8", 0),
 }
 ASP_LEAVES: dict[str, tuple[str, int]] = {
-    "format": (STRING, 0),
-    "version": ("<i8", 0),
-    "timing": (STRING, 0),
-    "model_sha256": (STRING, 0),
-    "factor": ("<f8", 2),
-    "golden/drives_int": ("<i4", 3),
-    "golden/membranes": ("<i4", 4),
-    "golden/spikes": ("|u1", 4),
-    **dict.fromkeys((*JSON_PARTS, "plan", "certificate"), (STRING, 0)),
+    "asp/format": (STRING, 0),
+    "asp/version": ("<i8", 0),
+    HASH: (STRING, 0),
+    "asp/model/timing": (STRING, 0),
+    "asp/model/factor": ("<f8", 2),
+    "asp/golden/drives_int": ("<i4", 3),
+    "asp/golden/membranes": ("<i4", 4),
+    "asp/golden/spikes": ("|u1", 4),
+    **dict.fromkeys(JSON_PARTS.values(), (STRING, 0)),
 }
 WHOLE = ("n_points", "n_groups", "group_size", "n_chunks")
 CHUNKING_TYPES: dict[str, Any] = {**dict.fromkeys(WHOLE, int), "overlap": float, "radius": (float, type(None))}
-HOST_NAMES = tuple(f.name for f in dataclasses.fields(HostSpec) if f.name not in ("scorer", "mask"))
+HOST_PLACES = {  # edge_in_weight: asp/host/edge/in_weight
+    f.name: f"asp/host/{f.name.replace('_', '/', 1)}"
+    for f in dataclasses.fields(HostSpec)
+    if f.name not in ("scorer", "mask")
+}
+HOST_LEAVES = {
+    place: ("<f4", 2 if place.endswith(("weight", "policy/belief", "policy/descriptor")) else 1)
+    for place in HOST_PLACES.values()
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,10 +271,10 @@ def contents(bundle: Bundle) -> dict[str, np.ndarray]:
     """Path -> array: all that a file holds."""
     found = _model_contents(bundle)
     found[HASH] = _string(_digest(found))
-    for name in ("plan", "certificate"):
+    for name in OPTIONAL:
         value = getattr(bundle, name)
         if value is not None:
-            found[f"asp/{name}"] = _string(_text(value))
+            found[JSON_PARTS[name]] = _string(_text(value))
     return found
 
 
@@ -276,13 +294,13 @@ def _model_contents(bundle: Bundle) -> dict[str, np.ndarray]:
         "record": bundle.record,
         "versions": bundle.versions,
     }
-    found = {f"asp/{name}": _string(_text(value)) for name, value in parts.items()}
-    found |= {f"asp/host/{name}": array for name, array in host.arrays().items()}
+    found = {JSON_PARTS[name]: _string(_text(value)) for name, value in parts.items()}
+    found |= {HOST_PLACES[name]: array for name, array in host.arrays().items()}
     found |= {f"asp/golden/{f.name}": getattr(bundle.golden, f.name) for f in dataclasses.fields(Golden)}
     found["asp/format"] = _string(FORMAT)
     found["asp/version"] = np.array(VERSION)
-    found["asp/timing"] = _string(bundle.head.timing)
-    found["asp/factor"] = np.stack([layer.factor for layer in bundle.head.layers])
+    found["asp/model/timing"] = _string(bundle.head.timing)
+    found["asp/model/factor"] = np.stack([layer.factor for layer in bundle.head.layers])
     for number, layer in enumerate(bundle.head.layers):
         found |= {f"layer/{number}/{name}": array for name, array in _layer_contents(layer).items()}
     return {path: _stored(path, array) for path, array in sorted(found.items())}
@@ -312,15 +330,10 @@ def _layer_contents(layer: LayerSpec) -> dict[str, np.ndarray]:
 
 def _kind(path: str) -> tuple[str, int] | None:
     """Type and number of dimensions of what is stored at a path; None: nothing is."""
-    top, _, rest = path.partition("/")
-    if top == "layer":
-        number, _, rest = rest.partition("/")
-        known = number.isdecimal() and number.isascii() and str(int(number[:4])) == number
-        return LAYER_LEAVES.get(rest) if known else None
-    if top == "asp" and rest.startswith("host/"):
-        name = rest.removeprefix("host/")
-        return ("<f4", 2 if name.endswith(("weight", "_belief", "_descriptor")) else 1) if name in HOST_NAMES else None
-    return ASP_LEAVES.get(rest) if top == "asp" else None
+    match = re.fullmatch(r"layer/([0-7])/(.*)", path)
+    if match:
+        return LAYER_LEAVES.get(match[2])
+    return ASP_LEAVES.get(path) or HOST_LEAVES.get(path)
 
 
 def _string(text: str) -> np.ndarray:
@@ -480,120 +493,59 @@ def _check_header(data: bytes) -> None:
 
 
 def _arrays(data: bytes) -> dict[str, np.ndarray]:
-    """All arrays of the HDF5 part; every object is looked at before anything is read or allocated."""
-    access = h5p.create(h5p.FILE_ACCESS)
-    access.set_fapl_core(2**16, False)
-    access.set_file_image(data)
-    file = h5f.open(b"bundle", h5f.ACC_RDONLY, access)
-    try:
-        if file.get_create_plist().get_userblock() != USER_BLOCK:
-            raise InputError(f"the HDF5 part does not begin at byte {USER_BLOCK}")
-        datasets = dict(_datasets(h5g.open(file, b"/"), "", [0]))
-        _check_paths(datasets)
-        for path, dataset in datasets.items():
-            _check_dataset(path, dataset, len(data))
-        return {path: _value(path, dataset) for path, dataset in datasets.items()}
-    finally:
-        file.close()
+    """All arrays of the HDF5 part; every one is looked at before any is read."""
+    stored = plain_hdf5.arrays(data, USER_BLOCK)
+    for path in stored:
+        if _kind(path) is None:
+            raise InputError(f"{path}: unknown, a bundle of version {VERSION} has no such entry")
+    _check_paths(set(stored))
+    for path, about in stored.items():
+        _check_array(path, about)
+    found = {path: plain_hdf5.values(data, about) for path, about in stored.items()}
+    for path, array in found.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InputError(f"{path}: holds values that are not finite")
+    return found
 
 
-def _datasets(group: h5g.GroupID, place: str, count: list[int]) -> Iterator[tuple[str, h5d.DatasetID]]:
-    """Datasets below a group: hard links to groups and datasets only, each object linked once, no attributes."""
-    if h5a.get_num_attrs(group):
-        raise InputError(f"{place or '/'}: attributes, a bundle has none")
-    for name in group:
-        count[0] += 1
-        path = place + _ascii(place, name)
-        if count[0] > MAX_OBJECTS or path.count("/") > 4:
-            raise InputError(f"{path:.80}: too many objects, or too deep")
-        if group.links.get_info(name).type != h5l.TYPE_HARD:
-            raise InputError(f"{path}: a soft or external link; a bundle has none")
-        about = h5o.get_info(group, name)
-        if about.rc != 1:
-            raise InputError(f"{path}: linked from {about.rc} places")
-        if about.type == h5o.TYPE_GROUP:
-            yield from _datasets(h5g.open(group, name), f"{path}/", count)
-        elif about.type == h5o.TYPE_DATASET:
-            if _kind(path) is None:
-                raise InputError(f"{path}: unknown, a bundle of version {VERSION} has no such entry")
-            yield path, h5d.open(group, name)
-        else:
-            raise InputError(f"{path}: neither a group nor a dataset")
-
-
-def _ascii(place: str, name: bytes) -> str:
-    if len(name) > 64 or not name.isascii() or not name.decode("ascii").isprintable():
-        raise InputError(f"{place}: an entry with a name that is too long or not plain text")
-    return name.decode("ascii")
-
-
-def _check_paths(datasets: dict[str, Any]) -> None:
-    layers = sorted({int(path.split("/")[1]) for path in datasets if path.startswith("layer/")})
-    if not layers or layers != list(range(len(layers))) or len(layers) > MAX_LAYERS:
-        raise InputError(f"layers {layers[:8]}: expected 0, 1, ... and at most {MAX_LAYERS}")
+def _check_paths(paths: set[str]) -> None:
+    layers = sorted({int(path.split("/")[1]) for path in paths if path.startswith("layer/")})
+    if not layers or layers != list(range(len(layers))):
+        raise InputError(f"layers {layers}: expected 0, 1, ...")
     needed = {f"layer/{number}/{leaf}" for number in layers for leaf in LAYER_LEAVES}
-    needed |= {f"asp/{leaf}" for leaf in ASP_LEAVES} - set(OPTIONAL) | {f"asp/host/{name}" for name in HOST_NAMES}
-    missing = sorted(needed - set(datasets))
+    needed |= set(ASP_LEAVES) - {JSON_PARTS[name] for name in OPTIONAL} | set(HOST_LEAVES)
+    missing = sorted(needed - paths)
     if missing:
         raise InputError(f"{missing[0]} is missing")
 
 
-def _check_dataset(path: str, dataset: h5d.DatasetID, file_size: int) -> None:
-    """Type, shape, storage and size, from the metadata alone."""
+def _check_array(path: str, stored: plain_hdf5.Stored) -> None:
+    """Type, dimensions and size, before anything is read."""
     kind = _kind(path)
     assert kind is not None, path
-    creation = dataset.get_create_plist()
-    if creation.get_layout() != h5d.CONTIGUOUS or creation.get_nfilters() or creation.get_external_count():
-        raise InputError(f"{path}: chunked, filtered, virtual or external storage; a bundle has plain arrays")
-    if h5a.get_num_attrs(dataset):
-        raise InputError(f"{path}: attributes, a bundle has none")
-    stored, space = dataset.get_type(), dataset.get_space()
-    if kind[0] == STRING:
-        is_text = stored.get_class() == h5t.STRING and not stored.is_variable_str()
-        if not is_text or not 1 <= stored.get_size() <= MAX_ELEMENTS:
-            raise InputError(f"{path}: not a string of 1 to {MAX_ELEMENTS} characters")
-        expected = h5t.py_create(np.dtype(f"S{stored.get_size()}"))
-    else:
-        expected = h5t.py_create(np.dtype(kind[0]))
-    if not stored.equal(expected):
-        raise InputError(f"{path}: wrong type, expected {kind[0]}")
-    is_plain = space.get_simple_extent_type() == (h5s.SIMPLE if kind[1] else h5s.SCALAR)
-    if not is_plain or space.get_simple_extent_ndims() != kind[1]:
-        raise InputError(f"{path}: {space.get_simple_extent_ndims()} dimensions, expected {kind[1]}")
-    shape = space.get_simple_extent_dims()
-    n_elements = int(np.prod([int(n) for n in shape], dtype=object)) if shape else 1
-    if not 1 <= n_elements <= MAX_ELEMENTS:
-        raise InputError(f"{path}: shape {list(shape)} has {n_elements} elements, expected 1 to {MAX_ELEMENTS}")
-    size, offset = n_elements * stored.get_size(), dataset.get_offset()
-    if dataset.get_storage_size() != size or offset is None or offset + size > file_size:
-        raise InputError(f"{path}: {size} bytes are declared, but not stored")
-
-
-def _value(path: str, dataset: h5d.DatasetID) -> np.ndarray:
-    kind, space = _kind(path), dataset.get_space()
-    assert kind is not None, path
-    dtype = np.dtype(f"S{dataset.get_type().get_size()}" if kind[0] == STRING else kind[0])
-    array = np.empty(space.get_simple_extent_dims() if kind[1] else (), dtype=dtype)
-    dataset.read(h5s.ALL, h5s.ALL, array)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise InputError(f"{path}: holds values that are not finite")
-    return array
+    is_expected = stored.dtype.kind == "S" if kind[0] == STRING else stored.dtype == np.dtype(kind[0])
+    if not is_expected:
+        raise InputError(f"{path}: is {stored.dtype}, expected {kind[0]}")
+    if len(stored.shape) != kind[1]:
+        raise InputError(f"{path}: {len(stored.shape)} dimensions, expected {kind[1]}")
+    if not 1 <= stored.n_elements <= MAX_ELEMENTS:
+        raise InputError(f"{path}: shape {list(stored.shape)}, expected 1 to {MAX_ELEMENTS} elements")
 
 
 def _assemble(found: dict[str, np.ndarray]) -> Bundle:
     """Arrays of known types and dimensions -> Bundle; the classes check the values."""
-    parts = {name: _read_json(name, found) for name in JSON_PARTS}
+    parts = {name: _read_json(place, found) for name, place in JSON_PARTS.items() if place in found}
     n_layers = sum(path.endswith("/neuron/type") for path in found)
-    factor = found["asp/factor"]
+    factor = found["asp/model/factor"]
     if len(factor) != n_layers:
-        raise InputError(f"asp/factor: {len(factor)} rows for {n_layers} layers")
+        raise InputError(f"asp/model/factor: {len(factor)} rows for {n_layers} layers")
     layers = tuple(_layer(found, number, factor[number]) for number in range(n_layers))
     policy = _section("policy", parts["policy"], {"scorer": str, "mask": bool})
-    host: dict[str, Any] = {name: found[f"asp/host/{name}"] for name in HOST_NAMES}
+    host: dict[str, Any] = {name: found[place] for name, place in HOST_PLACES.items()}
     if not isinstance(parts["classes"], list) or not isinstance(parts["licence"], str):
-        raise InputError("asp/classes or asp/licence: not a list of words, or not a text")
+        raise InputError("the classes are not a list, or the licence is not a text")
     return Bundle(
-        head=HeadSpec(layers, timing=found["asp/timing"].tobytes().decode("ascii")),
+        head=HeadSpec(layers, timing=found["asp/model/timing"].tobytes().decode("ascii")),
         host=HostSpec(**host, **policy),
         chunking=Chunking(**_section("chunking", parts["chunking"], CHUNKING_TYPES)),
         classes=tuple(parts["classes"]),
@@ -602,8 +554,8 @@ def _assemble(found: dict[str, np.ndarray]) -> Bundle:
         record=parts["record"],
         versions=parts["versions"],
         licence=parts["licence"],
-        plan=_read_json("plan", found) if "asp/plan" in found else None,
-        certificate=_read_json("certificate", found) if "asp/certificate" in found else None,
+        plan=parts.get("plan"),
+        certificate=parts.get("certificate"),
     )
 
 
@@ -622,25 +574,25 @@ def _layer(found: dict[str, np.ndarray], number: int, factor: np.ndarray) -> Lay
     )
 
 
-def _read_json(name: str, found: dict[str, np.ndarray]) -> Any:
+def _read_json(place: str, found: dict[str, np.ndarray]) -> Any:
     try:
-        return _parse(found[f"asp/{name}"].tobytes().decode("ascii"))
+        return _parse(found[place].tobytes().decode("ascii"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"asp/{name}: not the JSON that is written here ({_line(error)})") from None
+        raise InputError(f"{place}: not the JSON that is written here ({_line(error)})") from None
 
 
 def _section(name: str, values: Any, types: dict[str, Any]) -> dict[str, Any]:
     """A JSON object with exactly these keys and types."""
     if not isinstance(values, dict):
-        raise InputError(f"asp/{name}: not a table")
+        raise InputError(f"{JSON_PARTS[name]}: not a table")
     for key in values:
         if key not in types:
-            raise InputError(f"asp/{name}: unknown key '{key:.40}'{nearest(key[:40], types)}")
+            raise InputError(f"{JSON_PARTS[name]}: unknown key '{key:.40}'{nearest(key[:40], types)}")
     for key, kind in types.items():
         if key not in values:
-            raise InputError(f"asp/{name}: {key} is missing")
+            raise InputError(f"{JSON_PARTS[name]}: {key} is missing")
         if not isinstance(values[key], kind) or (kind is int and isinstance(values[key], bool)):
-            raise InputError(f"asp/{name}: {key} is {values[key]!r:.40}, which is not its type")
+            raise InputError(f"{JSON_PARTS[name]}: {key} is {values[key]!r:.40}, which is not its type")
     return values
 
 
