@@ -43,6 +43,7 @@ from asp_neuro.host import Host as HostArithmetic
 from asp_neuro.processes.host import Host
 from asp_neuro.processes.recorder import Recorder
 from asp_neuro.processes.spiking_head import SpikingHead
+from asp_neuro.stability import Stability
 
 PHASES = {"_spike": "spiking", "_pre_mgmt": "pre-management", "_lrn": "learning", "_post_mgmt": "post-management"}
 FOREVER = 2**40  # time steps; the Host ends the run
@@ -236,10 +237,11 @@ def answer_clouds(job: Job, results: int) -> Generator[Request, Response, None]:
     assert job.chunks is not None
     host = HostArithmetic(job.host)
     units = job.head.layers[-1].units
+    stability = Stability(job.host, job.head.layers[-1])
     for index in range(len(job.chunks)):
         one = slice(index, index + 1)
         order = None if job.order is None else job.order[one]
-        answers = yield from episodes(host, units, job.chunks[one], job.exit_rule, order)
+        answers = yield from episodes(host, units, job.chunks[one], job.exit_rule, order, stability)
         _write(results, to_line(answers[0]))
 
 

@@ -1,0 +1,237 @@
+"""Sessions end well whatever happens: in time, with the cause, and with no process and no shared memory left."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import specs
+
+from asp_neuro import session
+from asp_neuro.cloud import cut
+from asp_neuro.errors import AspError
+from asp_neuro.exit import ExitRule
+from asp_neuro.heads.faults import VARIABLE
+from asp_neuro.heads.wire import Job, from_line, read_job, to_line, write_job
+from asp_neuro.session import SessionError, members, simulate
+
+N_CLOUDS = 6
+
+
+def left_by(pid: int) -> list[str]:
+    """Shared-memory segments of the sessions that a process started."""
+    return [path.name for path in Path("/dev/shm").glob(f"asp{pid:x}_*")]
+
+
+@pytest.fixture(scope="module")
+def scene():
+    rng = np.random.default_rng(5)
+    perceiver = specs.random_perceiver(rng)
+    return perceiver, cut(specs.random_clouds(rng, N_CLOUDS), perceiver.chunking)
+
+
+@pytest.fixture
+def groups(monkeypatch):
+    """The process groups that were started, and proof that segments of theirs existed."""
+    started: dict[int, list[str]] = {}
+    end = session._end
+
+    def noted_end(process, prefix):
+        started[process.pid] = left_by(os.getpid())
+        end(process, prefix)
+
+    monkeypatch.setattr(session, "_end", noted_end)
+    return started
+
+
+FAULTS = [
+    (
+        "PySoftLIFFixed:constructor:0",
+        ["(PySoftLIFFixed)", "neurons", "phase constructor", "planted: constructor"],
+    ),
+    (
+        "PySoftLIFFixed:before receive:3",
+        ["(PySoftLIFFixed)", "phase spiking", "time step 3", "planted: before receive"],
+    ),
+    ("PySoftLIFFixed:before send:3", ["(PySoftLIFFixed)", "phase spiking", "time step 3", "planted: before send"]),
+    ("PySoftLIFFixed:after send:3", ["(PySoftLIFFixed)", "phase spiking", "time step 3", "planted: after send"]),
+    ("PyDenseModelBitAcc:before receive:4", ["layer", "synapses (PyDenseModelBitAcc)", "time step 4"]),
+    ("PyHostModel:before receive:40", ["host (PyHostModel)", "time step 40"]),
+    ("PyHostModel:kill:40", ["host", "ended with code -9"]),
+    ("PySoftLIFFixed:hang:3", ["deadline of 6 s", "during running", "0 of 6 clouds done"]),
+]
+
+
+@pytest.mark.lava
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "words"), FAULTS, ids=[fault for fault, _ in FAULTS])
+def test_a_failure_anywhere_is_told_in_time_and_leaves_nothing(scene, groups, monkeypatch, fault, words):
+    monkeypatch.setenv(VARIABLE, fault)
+    deadline = 6.0 if "hang" in fault else 60.0
+    told = []
+    started = time.monotonic()
+    with pytest.raises(SessionError) as caught:
+        simulate(*scene, ExitRule(), deadline=deadline, on_answer=lambda index, answer: told.append(answer))
+    for word in words:
+        assert word in str(caught.value)
+    assert caught.value.answers == told
+    assert ("heads/faults.py" in caught.value.trace) == ("planted" in str(caught.value))
+    assert time.monotonic() - started < 10.0
+    assert len(told) == (3 if fault.endswith(":40") else 0)  # 12 steps a cloud: what was finished is kept
+    ((group, segments),) = groups.items()
+    assert len(segments) > 5
+    assert members(group) == []
+    assert left_by(os.getpid()) == []
+
+
+# A supervisor that works for long, and says what it is doing.
+SUPERVISOR = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np, specs
+from asp_neuro.cloud import cut
+from asp_neuro.exit import ExitRule
+from asp_neuro.session import simulate
+rng = np.random.default_rng(5)
+perceiver = specs.random_perceiver(rng)
+chunks = cut(specs.random_clouds(rng, 4), perceiver.chunking)[np.arange(2000) % 4]
+simulate(perceiver, chunks, ExitRule(), on_answer=lambda index, answer: print(index, flush=True))
+"""
+
+
+def leader_of(pid: int) -> int:
+    """The process that a supervisor has started."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                return int(stat.parent.name)
+        except OSError:
+            pass
+    raise AssertionError(f"process {pid} has no child")
+
+
+@pytest.mark.lava
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "target", "code"),
+    [
+        (signal.SIGINT, "supervisor", -signal.SIGINT),
+        (signal.SIGTERM, "supervisor", 143),
+        (signal.SIGKILL, "supervisor", -signal.SIGKILL),
+        (signal.SIGKILL, "leader", 1),
+        (signal.SIGKILL, "both", -signal.SIGKILL),
+    ],
+)
+def test_a_signal_ends_everything(number, target, code):
+    command = [sys.executable, "-c", SUPERVISOR, str(Path(specs.__file__).parent)]
+    supervisor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert supervisor.stdout.readline() == "0\n"
+        leader = leader_of(supervisor.pid)
+        assert len(members(leader)) >= 7  # leader, five models, runtime service, and Python's helpers
+        assert len(left_by(supervisor.pid)) > 5
+        struck = time.monotonic()
+        for pid in {"supervisor": [supervisor.pid], "leader": [leader], "both": [supervisor.pid, leader]}[target]:
+            os.kill(pid, number)
+        _, words = supervisor.communicate(timeout=10)
+        while (members(leader) or left_by(supervisor.pid)) and time.monotonic() - struck < 10.0:
+            time.sleep(0.02)
+        assert time.monotonic() - struck < 5.0
+        assert members(leader) == []
+        assert left_by(supervisor.pid) == []
+        assert supervisor.returncode == code
+        assert ("ended with code 9 during running" in words) == (target == "leader")
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+
+
+@pytest.mark.lava
+@pytest.mark.slow
+def test_an_interrupted_callback_ends_the_session(scene, groups):
+    def interrupt(index, answer):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(*scene, ExitRule(), on_answer=interrupt)
+    assert [members(group) for group in groups] == [[]]
+    assert left_by(os.getpid()) == []
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.lava
+@pytest.mark.slow
+def test_a_leader_that_cannot_start_is_told_with_its_last_words(scene, groups, monkeypatch):
+    monkeypatch.setattr(session, "PROGRAM", "raise ImportError('no such simulator')")
+    with pytest.raises(SessionError, match=r"code 1 during starting; its last words: ImportError: no such simulator"):
+        simulate(*scene, ExitRule())
+    assert [members(group) for group in groups] == [[]]
+
+
+def test_silence_is_not_waited_for_for_ever(scene, groups, monkeypatch):
+    monkeypatch.setattr(session, "PROGRAM", "import time; time.sleep(60)")
+    monkeypatch.setattr(session, "STALL_SECONDS", 0.5)
+    with pytest.raises(SessionError, match=r"nothing was heard for 0.5 s during starting, 0 of 6 clouds done"):
+        simulate(*scene, ExitRule())
+    assert [members(group) for group in groups] == [[]]
+
+
+@pytest.mark.lava
+@pytest.mark.parametrize("name", ["_spike", "_lrn"])
+def test_a_lava_without_the_names_we_need_is_refused(monkeypatch, name):
+    from asp_neuro.heads import simulator
+
+    simulator.demand_lava()
+    monkeypatch.delattr(simulator.PyLoihiProcessModel, name)
+    with pytest.raises(RuntimeError, match=r"made for lava-nc 0.10.0 .* missing: PyLoihiProcessModel phases"):
+        simulator.demand_lava()
+
+
+def test_a_session_error_is_one_of_ours():
+    assert issubclass(SessionError, AspError)
+    assert (SessionError.kind, SessionError.exit_code) == ("session", 6)
+
+
+def test_a_job_comes_back_as_it_was(scene):
+    perceiver, chunks = scene
+    order = np.arange(36).reshape(6, 6) % 6
+    rule = ExitRule(tau=0.1 + 0.2, certified=True, kappa=0.5)
+    job = Job(perceiver.head, 6, perceiver.host, chunks, rule, order, None, perceiver.host.drive_bound(), idle_seed=3)
+    file = io.BytesIO()
+    write_job(file, job)
+    file.seek(0)
+    back = read_job(file)
+    assert (back.n_steps, back.tag, back.idle, back.idle_seed) == (6, "fixed_pt", 0, 3)
+    assert back.exit_rule == rule
+    assert back.drives_int is None
+    for ours, theirs in zip(back.head.layers, perceiver.head.layers, strict=True):
+        for name, value in vars(theirs).items():
+            np.testing.assert_array_equal(getattr(ours, name), value)
+    for name, value in [*vars(perceiver.host).items(), *vars(chunks).items(), ("order", order)]:
+        owner = next(part for part in (back.host, back.chunks, back) if hasattr(part, name))
+        np.testing.assert_array_equal(getattr(owner, name), value)
+        assert np.asarray(getattr(owner, name)).dtype == np.asarray(value).dtype
+
+
+def test_an_answer_comes_back_as_it_was(scene):
+    perceiver, chunks = scene
+    for answer in perceiver.answers(chunks, ExitRule(tau=0.3)):
+        back = from_line(to_line(answer))
+        for name, value in vars(answer).items():
+            np.testing.assert_array_equal(getattr(back, name), value)
+            assert type(getattr(back, name)) is type(value)
+    assert b"\n" not in to_line(answer)[:-1]
+
+
+def test_only_records_of_ours_have_a_line():
+    with pytest.raises(TypeError, match="no line form for Stranger"):
+        to_line(type("Stranger", (), {"__dataclass_fields__": {}})())
+    with pytest.raises(ModuleNotFoundError):
+        from_line(b'{"kind": "os:system", "value": "true"}')
