@@ -413,17 +413,59 @@ def doctor(args: argparse.Namespace) -> Outcome:
     return Outcome({"items": items}, text, exit_code=0 if healthy else 1)
 
 
-def demo(args: argparse.Namespace) -> Outcome:
-    """The main job on built-in data, as far as it is built: every step that exists, in the order of the data flow."""
-    from asp_neuro.demo import run_steps
-
-    steps = run_steps(seed=args.seed)
-    text = table([(step.name, f"{step.seconds:.1f}", step.summary) for step in steps], ("step", "seconds", "result"))
-    return Outcome({"steps": steps, "seed": args.seed, "seconds": sum(step.seconds for step in steps)}, text)
-
-
 def demo_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the clouds (default 0)")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="default ./demo-out")
+    parser.add_argument("--epochs", type=whole(1), metavar="N", help="fewer epochs, for a quick look")
+    parser.add_argument("--limit", type=whole(1), default=60, metavar="N", help="clouds on the simulator (default 60)")
+
+
+def demo(args: argparse.Namespace) -> Outcome:
+    """The main job on built-in data, as the commands that a user would type."""
+    import time
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    checkpoint, bundle = str(args.out / "model.pt"), str(args.out / "model.net")
+    shorter = () if args.epochs is None else ("--epochs", str(args.epochs))
+    story = (
+        ("train", "--out", checkpoint, *shorter),
+        ("export", checkpoint, "--out", bundle),
+        ("run", bundle, "--backend=fast"),
+        ("run", bundle, "--backend=sim", "--limit", str(args.limit)),
+        ("verify", bundle, "--checkpoint", checkpoint, "--limit", "6"),
+    )
+    steps, code = [], 0
+    for words in story:
+        say(f"\n$ asp-neuro {' '.join(words)}")
+        began = time.perf_counter()
+        found = call(*words)
+        seconds = time.perf_counter() - began
+        say(found.text)
+        steps.append({"command": " ".join(words), "seconds": seconds, "report": found.report})
+        code = max(code, found.exit_code)
+    rows = [(step["command"], f"{step['seconds']:.1f}", _in_short(step["report"])) for step in steps]
+    text = table(rows, ("asp-neuro", "seconds", "result"))
+    return Outcome({"steps": steps, "seconds": sum(step["seconds"] for step in steps)}, text, exit_code=code)
+
+
+def call(*words: str) -> Outcome:
+    """One verb, as if typed."""
+    verb = next(verb for verb in VERBS if verb.name == words[0])
+    parser = argparse.ArgumentParser(prog=f"asp-neuro {verb.name}", allow_abbrev=False)
+    verb.add_arguments(parser)
+    return verb.run(parser.parse_args(words[1:]))
+
+
+def _in_short(report: dict[str, Any]) -> str:
+    if "mismatches" in report:
+        return f"{report['mismatches']} differences in {sum(report['compared'].values()):,} comparisons"
+    if "mean_observations" in report:
+        right, seen = 100.0 * report["accuracy"], report["mean_observations"]
+        return f"{right:.1f} % right after {seen:.1f} of {report['budget']} chunks, on {report['n']} test clouds"
+    if "certificate" in report:
+        found = report["certificate"]
+        certified = f"certified at margin {found['threshold']:.3f}" if found and found["certified"] else "not certified"
+        return f"{100.0 * report['deploy_accuracy']:.1f} % on validation as integers, {certified}"
+    return f"{100.0 * report['accuracy_at']['M']:.1f} % on validation, {report['parameters']:,} parameters"
 
 
 VERBS: tuple[Verb, ...] = (
@@ -435,6 +477,6 @@ VERBS: tuple[Verb, ...] = (
     Verb("check", "design rules and fit on the chip", "asp-neuro check --hw loihi2", check_arguments, check),
     Verb("show", "print what is inside a bundle", "asp-neuro show model.net", bundle_argument, show),
     Verb("models", "list the bundles that are shipped", "asp-neuro models", no_arguments, models),
-    Verb("demo", "run what exists of the main job on built-in data", "asp-neuro demo", demo_arguments, demo),
+    Verb("demo", "train, export, certify, run and verify on built-in data", "asp-neuro demo", demo_arguments, demo),
     Verb("doctor", "say what is installed and what is missing", "asp-neuro doctor --json", no_arguments, doctor),
 )

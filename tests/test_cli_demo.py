@@ -1,4 +1,4 @@
-"""demo: it runs what exists, in an empty folder, and says what it did."""
+"""The demo: the whole job, as commands, in one go."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ import pytest
 
 
 @pytest.mark.slow
-def test_the_demo_runs_in_an_empty_folder(shell):
-    said = shell("demo", "--json")
-    assert said.code == 0, said.err
-    assert [set(step) for step in said.json["steps"]] == [{"name", "seconds", "summary"}] * len(said.json["steps"])
-    assert said.json["steps"][0]["summary"].startswith("600 clouds of 1024 points, 8 classes")
-    assert f"[1/{len(said.json['steps'])}]" in said.err
-
-
-def test_a_step_that_fails_ends_the_demo_with_its_error(cli, monkeypatch):
-    from asp_neuro import demo
-    from asp_neuro.errors import CheckFailed
-
-    def fail(story):
-        raise CheckFailed("engines disagree at step 3")
-
-    monkeypatch.setattr(demo, "STEPS", (("look", lambda story: "fine"), ("verify", fail), ("never", None)))
-    said = cli("demo", "--json")
-    assert (said.code, said.json["error"]["message"]) == (1, "engines disagree at step 3")
-    assert "[2/3] verify" in said.err
-    assert "[3/3]" not in said.err
+@pytest.mark.lava
+def test_the_demo_runs_every_step_and_every_engine_agrees(shell):
+    done = shell("demo", "--epochs", "1", "--limit", "2", "--json")
+    assert done.code == 0, done.err
+    steps = done.json["steps"]
+    assert [step["command"].split()[0] for step in steps] == ["train", "export", "run", "run", "verify"]
+    assert steps[3]["report"]["backend"] == "sim"
+    verified = steps[-1]["report"]
+    assert verified["mismatches"] == 0
+    assert {"reference", "fast", "lava", "torch"} <= set(verified["engines"])
+    assert min(verified["compared"].values()) > 0
