@@ -3,8 +3,9 @@
     h <- A(e) . h + B(e) . V(e)          x = LayerNorm(C(e) . h + skip(e))
 
 A, B, C, V and skip depend on the current embedding alone, so one step from the carried h equals running the whole
-prefix again. The gates A and B are (1 + z / sqrt(1 + z^2)) / 2 instead of a logistic curve: made of operations that IEEE
-754 rounds exactly, so the deployed host gives the same bits on every machine. LayerNorm bounds the drive: |x_j| <= |gain_j| sqrt(D - 1) + |bias_j|.
+prefix again. The gates A and B are (1 + z / sqrt(1 + z^2)) / 2 instead of a logistic curve: made of operations that
+IEEE 754 rounds exactly, so the deployed host gives the same bits on every machine. LayerNorm bounds the drive:
+|x_j| <= |gain_j| sqrt(D - 1) + |bias_j|.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ class Perceiver:
     chunking: Chunking
     classes: tuple[str, ...]
     exit_rule: ExitRule = field(default_factory=ExitRule)
+    _host: Host = field(init=False, repr=False, compare=False)
+    _stability: Stability = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_host", Host(self.host))

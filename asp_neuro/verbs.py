@@ -333,19 +333,18 @@ def verify(args: argparse.Namespace) -> Outcome:
 
     deployed = deployment.open_bundle(_bundle(args))
     rule, _ = deployment.exit_rule(deployed, uncertified=True)
+    chunks, ids = None, []
     try:
         clouds = deployment.clouds_of(deployed, args.data, "validation", args.up, args.limit)
+        chunks, ids = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=False), list(clouds.names)
     except MissingError as error:
         if args.data is not None:
             raise
         say(f"no real clouds: {str(error).splitlines()[0]}")
-        clouds, chunks = None, None
-    else:
-        chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=False)
     found = verification.verify(
         deployed.bundle,
         chunks,
-        list(clouds.names) if clouds else [],
+        ids,
         rule,
         args.checkpoint,
         args.seed,
@@ -433,7 +432,8 @@ def demo(args: argparse.Namespace) -> Outcome:
         ("run", bundle, "--backend=sim", "--limit", str(args.limit)),
         ("verify", bundle, "--checkpoint", checkpoint, "--limit", "6"),
     )
-    steps, code = [], 0
+    steps: list[dict[str, Any]] = []
+    code = 0
     for words in story:
         say(f"\n$ asp-neuro {' '.join(words)}")
         began = time.perf_counter()

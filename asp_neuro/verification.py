@@ -233,7 +233,7 @@ def _verify_clouds(
     compare_heads(findings, "clouds", bundle.head, drives, expected, heads)
     whole = drive(perceiver.play(chunks), perceiver.new_head())
     singly = [drive(perceiver.play(chunks[i : i + 1]), perceiver.new_head())[0] for i in range(len(chunks))]
-    compare_answers(findings, "fast, one by one", ids, whole, singly)
+    compare_answers(findings, "fast (one by one)", ids, whole, singly)
     if lava:
         from asp_neuro.session import simulate
 

@@ -20,8 +20,8 @@ HEAVY = ("torch", "lava", "numpy", "scipy", "h5py", "matplotlib", "trimesh")
 
 # Pure mathematics and plain data: those that exist must be type-checked and fenced off from torch and Lava.
 PURE = (
-    "cloud", "membrane", "head_spec", "certificate", "monitor", "guard", "stability", "exact", "exit", "errors", "recipe",
-    "data", "report", "host", "episode", "perceiver", "bundle", "hardware",
+    "cloud", "membrane", "head_spec", "certificate", "monitor", "guard", "stability", "exact", "exit", "errors",
+    "recipe", "data", "report", "host", "episode", "perceiver", "bundle", "hardware",
 )  # fmt: skip
 
 # Run the command line, then look at the clock of this process and at what was loaded.

@@ -73,7 +73,7 @@ class FastHead:
         self.hit = self._no_hits(len(drive_int))
         z = drive_int
         for index, layer in enumerate(self.layers):
-            synaptic = z.astype(layer.dtype, copy=False) @ layer.weight
+            synaptic = np.matmul(z.astype(layer.dtype, copy=False), layer.weight)
             drive = np.multiply(synaptic, layer.align, dtype=np.float64)
             drive += layer.bias
             if max(-drive.min(initial=0.0), drive.max(initial=0.0)) > STATE_MAX:
