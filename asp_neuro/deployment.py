@@ -75,10 +75,10 @@ def exit_rule(
         return ExitRule(), "the whole budget is read, as asked"
     if threshold is not None:
         return ExitRule(tau=threshold), f"exit at margin {threshold:g}, as asked; no promise stands behind it"
-    found = deployed.certificate
-    if found is None or not found.certified:
+    found, plan = deployed.certificate, deployed.plan
+    if found is None or plan is None or not found.certified:
         return ExitRule(), "no certificate in the bundle: the whole budget is read"
-    void = certificates.why_void(found, deployed.plan, deployed.sha256)
+    void = certificates.why_void(found, plan, deployed.sha256)
     rule = certificates.exit_rule(found)
     if void is None:
         return rule, certificates.promise(found)

@@ -52,7 +52,8 @@ def _cut_all(points: np.ndarray, how: Chunking, names: Sequence[str] | None) -> 
     for start in progress(range(0, len(points), BATCH), label="grouping"):
         stop = start + BATCH
         parts.append(cut(points[start:stop], how, None if names is None else names[start:stop]))
-    return Chunks(*(np.concatenate([getattr(part, name) for part in parts]) for name in _FIELDS), how.n_chunks)
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _FIELDS}
+    return Chunks(**joined, n_chunks=how.n_chunks)
 
 
 def _key(points: np.ndarray, how: Chunking) -> str:
@@ -73,7 +74,7 @@ def _digest(key: str, chunks: Chunks) -> str:
 def _read(path: Path, key: str, how: Chunking) -> Chunks | None:
     try:
         with np.load(path, allow_pickle=False) as stored:
-            found = Chunks(*(stored[name] for name in _FIELDS), how.n_chunks)
+            found = Chunks(**{name: stored[name] for name in _FIELDS}, n_chunks=how.n_chunks)
             return found if str(stored["digest"]) == _digest(key, found) else None
     except Exception:  # a damaged zip file can fail in any way: encrypted, unknown compression, bad header, ...
         return None
