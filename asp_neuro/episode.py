@@ -9,7 +9,7 @@ made of them, so that the same code serves every backend, with a batch of one on
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from asp_neuro.cloud import Chunks, describe
 from asp_neuro.exit import ExitReason, ExitRule, margin, probabilities
 from asp_neuro.guard import Verdict
 from asp_neuro.host import Host
-from asp_neuro.stability import Box, Stability, Watch
+from asp_neuro.stability import Look, Stability, Watch
 
 
 class Request(NamedTuple):
@@ -68,12 +68,10 @@ class _Batch:
         self.visited = np.zeros((n, chunks.n_chunks), dtype=bool)
         self.carry = np.zeros((n, host.spec.width))
         self.belief = host.belief(np.zeros((n, len(host.spec.belief_gain))))
-        self.box: Box | None = None  # of the belief; none before the first observation, or if nobody watches
 
     def keep(self, going: np.ndarray) -> None:
         for name, value in vars(self).items():
-            if value is not None:
-                setattr(self, name, value[going])
+            setattr(self, name, value[going])
 
 
 def encode(host: Host, batch: _Batch, chosen: np.ndarray) -> np.ndarray:
@@ -90,9 +88,8 @@ def choose(host: Host, batch: _Batch, order: np.ndarray | None, step: int, watch
     if order is not None:
         return order[batch.rows, step]
     scores = host.scores(batch.belief, batch.geometry)
-    if watch is not None and batch.box is not None:
-        rivals = ~batch.visited if host.spec.mask else np.ones_like(batch.visited)
-        watch.chunk(batch.rows, batch.box, batch.belief, batch.geometry, scores, rivals, step)
+    if watch is not None and step > 0:  # the first choice rests on no membrane
+        watch.chose(scores, ~batch.visited if host.spec.mask else np.ones_like(batch.visited))
     if host.spec.mask:
         scores = np.where(batch.visited, -1e9, scores)
     return scores.argmax(axis=1)
@@ -111,7 +108,7 @@ def episodes(
     With `stability`, and a head that reports guard hits, every answer carries a verdict on spike preservation.
     """
     batch = _Batch(host, chunks)
-    watch = None if stability is None else Watch(stability, len(chunks))
+    watch = None if stability is None else Watch(stability, batch.geometry, exit_rule)
     traces: list[list[tuple[int, int, float]]] = [[] for _ in range(len(chunks))]
     answers: list[Answer | None] = [None] * len(chunks)
     going: np.ndarray | None = None
@@ -129,28 +126,24 @@ def episodes(
         crossed = exit_rule.crossed(gap)
         done = crossed if step + 1 < chunks.n_chunks else np.ones(len(gap), dtype=bool)
         if watch is not None:
-            batch.box = watch.stability.box(membrane, step + 1)
-            watch.spikes(batch.rows, response.hit, step + 1)
-            watch.exit(batch.rows, batch.box, logits, done, exit_rule, step + 1)
+            watch.observed(Look(step + 1, batch.rows, membrane, batch.belief, logits, done, response.hit))
         if done.any():
             shares = probabilities(logits[done])
             for place, (at, row) in enumerate(zip(np.flatnonzero(done), batch.rows[done], strict=True)):
                 reason = exit_rule.reason(float(gap[at]), bool(crossed[at]))
-                verdict = None if watch is None else watch.verdict(row)
-                answers[row] = _answer(traces[row], shares[place], reason, response.membrane[at], verdict)
+                answers[row] = _answer(traces[row], shares[place], reason, response.membrane[at])
         if done.all():
             break
         going = np.flatnonzero(~done) if done.any() else np.arange(len(done))
         batch.keep(going)
-    return [answer for answer in answers if answer is not None]
+    told = [answer for answer in answers if answer is not None]
+    if watch is None:
+        return told
+    return [replace(answer, verdict=verdict) for answer, verdict in zip(told, watch.verdicts(), strict=True)]
 
 
 def _answer(
-    trace: list[tuple[int, int, float]],
-    shares: np.ndarray,
-    reason: ExitReason,
-    membrane: np.ndarray,
-    verdict: Verdict | None,
+    trace: list[tuple[int, int, float]], shares: np.ndarray, reason: ExitReason, membrane: np.ndarray
 ) -> Answer:
     chunks, labels, margins = zip(*trace, strict=True)
     return Answer(
@@ -164,5 +157,4 @@ def _answer(
         labels=labels,
         probabilities=shares,
         membrane=membrane.astype(np.int64),
-        verdict=verdict,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -54,6 +55,10 @@ class Perceiver:
         return episodes(self._host, self.units, chunks, rule, order, self._stability)
 
     def new_head(self) -> FastHead:
+        return self._engine.fresh()
+
+    @cached_property
+    def _engine(self) -> FastHead:
         return FastHead(self.head, self.host.drive_bound(), self.chunking.n_chunks)
 
     def recompute(
@@ -74,7 +79,7 @@ class Perceiver:
         `membrane` is cut to whole numbers in the record only.
         """
         rule = self.exit_rule if exit_rule is None else exit_rule
-        both = _Alongside(ExactHead(self.head), FastHead(self.head, self.host.drive_bound()), len(chunks))
+        both = _Alongside(ExactHead(self.head), self.new_head(), len(chunks))
         answers = drive(episodes(self._host, self.units, chunks, rule, order), both)
         return [replace(answer, verdict=verdict) for answer, verdict in zip(answers, both.verdicts, strict=True)]
 

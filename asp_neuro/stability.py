@@ -41,8 +41,9 @@ all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,19 +83,33 @@ class Stability:
         self.belief = host.policy_belief.astype(np.float64)  # [d, H]
         self.policy = self.belief * self.gain  # [d, H], gamma included
         self.score = host.policy_score.astype(np.float64)
-        self._drifts: dict[int, np.ndarray] = {}
+        self._drifts = np.empty((0, host.belief_gain.size))
 
-    def box(self, membrane: np.ndarray, t: int) -> Box:
-        """Carried membranes [b, H] in float units after observation t (1, 2, ...) -> where the exact ones can be."""
-        if t not in self._drifts:
-            self._drifts[t] = drift(self.last.lambda_int, t) / self.last.units
-        reach = self._drifts[t] + 1e-12 * np.abs(membrane).max(axis=1, keepdims=True)
+    def box(self, membrane: np.ndarray, t: int | np.ndarray) -> Box:
+        """Carried membranes [b, H] in float units after observation t (1, 2, ...; [b] or one) -> their box."""
+        reach = self._reach(int(np.max(t)))[t] + 1e-12 * np.abs(membrane).max(axis=1, keepdims=True)
         return make_box(membrane, reach)
 
+    def _reach(self, n_steps: int) -> np.ndarray:
+        """[n_steps + 1 or more, H] float units: the drift after each number of observations."""
+        if len(self._drifts) <= n_steps:
+            self._drifts = np.array([drift(self.last.lambda_int, t) / self.last.units for t in range(n_steps + 1)])
+        return self._drifts
+
     def chunk_proven(
-        self, box: Box, belief: np.ndarray, geometry: np.ndarray, scores: np.ndarray, rivals: np.ndarray
+        self,
+        box: Box,
+        belief: np.ndarray,
+        geometry: np.ndarray,
+        scores: np.ndarray,
+        rivals: np.ndarray,
+        cloud: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Scores [b, M] with their best among the rivals [b, M] -> [b] whether the exact run takes the same chunk."""
+        """Scores [b, M] with their best among the rivals [b, M] -> [b] whether the exact run takes the same chunk.
+
+        Geometry is [n, M, d]; row i of the others belongs to cloud[i] of it (none: to i).
+        """
+        of = np.arange(len(scores)) if cloud is None else cloud
         rows = np.arange(len(scores))
         eligible = np.where(rivals, scores, -np.inf)
         best = eligible.argmax(axis=1)
@@ -107,26 +122,18 @@ class Stability:
         rounding = 2.0 / SCORE_STEP + SLACK * (1.0 + np.abs(self.score).sum())
         row, rival = np.nonzero(gaps <= (2.0 * (turn @ np.abs(self.score)) + rounding)[:, None])
         if row.size:
-            slope, bend = self._score_slope(belief, geometry, turn, row, best[row], rival)
+            pull = belief[row] @ self.belief.T  # [n, d]
+            there, here = geometry[of[row], rival], geometry[of[row], best[row]]
+            slope, bend = self.score_slope(pull + here, pull + there, turn[row])
             held = gaps[row, rival] > change(box[row], slope, bend) + rounding
             proven[row[~held]] = False
         return proven
 
-    def _score_slope(
-        self,
-        belief: np.ndarray,
-        geometry: np.ndarray,
-        turn: np.ndarray,
-        row: np.ndarray,
-        best: np.ndarray,
-        rival: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Y and dY [n, H] of score(best) - score(rival), for n pairs."""
-        pull = belief[row] @ self.belief.T  # [n, d]
-        steep_best = 1.0 - np.tanh(pull + geometry[row, best]) ** 2
-        steep_rival = 1.0 - np.tanh(pull + geometry[row, rival]) ** 2
-        slope = (self.score * (steep_best - steep_rival)) @ self.policy
-        bend = (2.0 * SQUARED_SECH_SLOPE * np.abs(self.score) * turn[row]) @ np.abs(self.policy)
+    def score_slope(self, best: np.ndarray, rival: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """z of two chunks and dz, all [n, d] -> Y and dY [n, H] of score(best) - score(rival)."""
+        steeper = np.tanh(rival) ** 2 - np.tanh(best) ** 2
+        slope = (self.score * steeper) @ self.policy
+        bend = (2.0 * SQUARED_SECH_SLOPE * np.abs(self.score) * turn) @ np.abs(self.policy)
         return slope, bend
 
     def exit_proven(self, box: Box, logits: np.ndarray, tau: float) -> np.ndarray:
@@ -199,61 +206,80 @@ def lead_margin(gap: np.ndarray) -> np.ndarray:
     return np.asarray((1.0 - tail.max(axis=1)) / (1.0 + tail.sum(axis=1)))
 
 
+class Look(NamedTuple):
+    """What the host knew after an observation, row by row of the clouds then under way."""
+
+    t: int
+    rows: np.ndarray  # [b] clouds
+    membrane: np.ndarray  # [b, H] float units
+    belief: np.ndarray  # [b, H]
+    logits: np.ndarray  # [b, C]
+    done: np.ndarray  # [b] bool: the episode stops here
+    hit: np.ndarray | None  # [b] hit words
+
+
 class Watch:
-    """Follows a batch of episodes and keeps, for each cloud, the first thing that is not proven."""
+    """Follows a batch of episodes; at the end all their decisions are looked at together, which is cheap."""
 
-    def __init__(self, stability: Stability, n_clouds: int) -> None:
-        self.stability = stability
-        self.open = np.ones(n_clouds, dtype=bool)
-        self.first: list[Verdict] = [PRESERVED] * n_clouds
-        self.blind = False  # a backend that reports no hits proves nothing
+    def __init__(self, stability: Stability, geometry: np.ndarray, rule: ExitRule) -> None:
+        self.stability, self.geometry, self.rule = stability, geometry, rule
+        self.looks: list[Look] = []
+        self.choices: list[tuple[np.ndarray, np.ndarray]] = []  # scores and rivals, [b, M] each
 
-    def spikes(self, rows: np.ndarray, words: np.ndarray | None, t: int) -> None:
-        """First guard hits [b] of the clouds `rows` at observation t."""
-        if words is None:
-            self.blind = True
-            return
-        for at in np.flatnonzero((np.asarray(words) != 0) & self.open[rows]):
-            self._close(rows[at], spike_verdict(t, *hit_place(words[at])))
+    def observed(self, look: Look) -> None:
+        self.looks.append(look)
 
-    def chunk(
-        self,
-        rows: np.ndarray,
-        box: Box,
-        belief: np.ndarray,
-        geometry: np.ndarray,
-        scores: np.ndarray,
-        rivals: np.ndarray,
-        t: int,
-    ) -> None:
-        """The choice made after observation t."""
-        at = np.flatnonzero(self.open[rows])
-        proven = self.stability.chunk_proven(box[at], belief[at], geometry[at], scores[at], rivals[at])
-        self._decide("chunk", rows[at[~proven]], t)
+    def chose(self, scores: np.ndarray, rivals: np.ndarray) -> None:
+        """The choice after the last look, for the clouds that go on."""
+        self.choices.append((scores, rivals))
 
-    def exit(self, rows: np.ndarray, box: Box, logits: np.ndarray, done: np.ndarray, rule: ExitRule, t: int) -> None:
-        """The exit test after observation t, and at a stop the acceptance and the class."""
+    def verdicts(self) -> list[Verdict | None]:
+        """For each cloud the first thing that is not proven; None if the head reported no hits."""
+        n_clouds = len(self.geometry)
+        if any(look.hit is None for look in self.looks):
+            return [None] * n_clouds
+        found: list[Verdict | None] = [PRESERVED] * n_clouds
+        for _, _, row, verdict in sorted(self._doubts(), key=lambda doubt: doubt[:2], reverse=True):
+            found[row] = verdict  # the earliest is written last
+        return found
+
+    def _doubts(self) -> Iterator[tuple[int, int, int, Verdict]]:
+        """(observation, rank within it, cloud, verdict) of everything that is not proven."""
+        for look in self.looks:
+            words = np.asarray(look.hit)
+            for at in np.flatnonzero(words):
+                yield look.t, 0, int(look.rows[at]), spike_verdict(look.t, *hit_place(words[at]))
+        t = np.repeat([look.t for look in self.looks], [len(look.rows) for look in self.looks])
+        rows = np.concatenate([look.rows for look in self.looks])
+        for rank, (kind, proven) in enumerate(self._decisions(t, rows), start=1):
+            for at in np.flatnonzero(~proven):
+                sentence = f"After observation {t[at]} {DOUBTS[kind]}."
+                yield int(t[at]), rank, int(rows[at]), Verdict(False, sentence, step=int(t[at]), decision=kind)
+
+    def _decisions(self, t: np.ndarray, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """Kinds of decision, and for each of n looks at one cloud whether it is proven, [n] bool."""
+        rule, bounds = self.rule, self.stability
+        done, logits = (np.concatenate([getattr(look, name) for look in self.looks]) for name in ("done", "logits"))
+        box = bounds.box(np.concatenate([look.membrane for look in self.looks]), t)
         if rule.tau is not None:
-            at = np.flatnonzero(self.open[rows])
-            self._decide("exit", rows[at[~self.stability.exit_proven(box[at], logits[at], rule.tau)]], t)
-        if not done.any():
-            return
+            yield "exit", bounds.exit_proven(box, logits, rule.tau)
+        last = np.flatnonzero(done)
         if rule.kappa is not None:
-            at = np.flatnonzero(self.open[rows] & done)
-            self._decide("exit", rows[at[~self.stability.exit_proven(box[at], logits[at], rule.kappa)]], t)
-        at = np.flatnonzero(self.open[rows] & done)
-        self._decide("class", rows[at[~self.stability.class_proven(box[at], logits[at])]], t)
+            yield "exit", _at(last, bounds.exit_proven(box[last], logits[last], rule.kappa), len(t))
+        yield "class", _at(last, bounds.class_proven(box[last], logits[last]), len(t))
+        if self.choices:
+            on = np.flatnonzero(~done)
+            belief = np.concatenate([look.belief for look in self.looks])[on]
+            scores, rivals = (np.concatenate(part) for part in zip(*self.choices, strict=True))
+            proven = bounds.chunk_proven(box[on], belief, self.geometry, scores, rivals, rows[on])
+            yield "chunk", _at(on, proven, len(t))
 
-    def verdict(self, row: int) -> Verdict | None:
-        return None if self.blind else self.first[row]
 
-    def _decide(self, kind: str, rows: np.ndarray, t: int) -> None:
-        for row in rows:
-            self._close(row, Verdict(False, f"After observation {t} {DOUBTS[kind]}.", step=t, decision=kind))
-
-    def _close(self, row: int, verdict: Verdict) -> None:
-        self.open[row] = False
-        self.first[row] = verdict
+def _at(places: np.ndarray, values: np.ndarray, n: int) -> np.ndarray:
+    """[n] bool, true but for `values` at `places`."""
+    found = np.ones(n, dtype=bool)
+    found[places] = values
+    return found
 
 
 PRESERVED = Verdict(True, "Exact arithmetic gives the same spikes, chunks, exit and class.")

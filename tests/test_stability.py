@@ -7,10 +7,12 @@ import pytest
 import specs
 
 from asp_neuro.exit import ExitRule, margin
+from asp_neuro.guard import drift
 from asp_neuro.host import EPSILON, Host
 from asp_neuro.stability import (
     PRESERVED,
     Box,
+    Look,
     Stability,
     Watch,
     change,
@@ -132,7 +134,8 @@ def test_no_search_leaves_the_bound_on_score_gaps(seed):
     f = score_gaps(host, geometry, best)
     row, rival = (grid.ravel() for grid in np.meshgrid(np.arange(len(membrane)), np.arange(N_CHUNKS), indexing="ij"))
     turn = box.turn @ np.abs(stability.policy).T
-    slope, bend = stability._score_slope(belief, geometry, turn, row, best[row], rival)
+    pull = belief[row] @ stability.belief.T
+    slope, bend = stability.score_slope(pull + geometry[row, best[row]], pull + geometry[row, rival], turn[row])
     bound = change(box[row], slope, bend).reshape(len(membrane), N_CHUNKS)
     worst = np.zeros_like(bound)
     for other in tried(rng, membrane, reach, uphill(f, membrane, reach)):
@@ -241,35 +244,67 @@ def test_the_rounding_of_scores_counts():
 # The watch keeps the first doubt
 
 
+def look(host: Host, t: int, rows: list[int], hit: list[int] | None, done: bool = False, seed: int = 0) -> Look:
+    membrane = np.random.default_rng(seed).normal(size=(len(rows), 12))
+    belief = host.belief(membrane)
+    stops = np.full(len(rows), done)
+    words = None if hit is None else np.array(hit)
+    return Look(t, np.array(rows), membrane, belief, host.logits(belief), stops, words)
+
+
+def watch_of(stability: Stability, n_clouds: int, rule: ExitRule = ExitRule()) -> Watch:
+    return Watch(stability, np.zeros((n_clouds, N_CHUNKS, len(stability.score))), rule)
+
+
 def test_the_first_doubt_stays():
-    _, stability, _ = setting(4)
-    watch = Watch(stability, 3)
-    rows = np.array([0, 2])
-    watch.spikes(rows, np.array([0, 4096 + 7 + 1]), 3)
-    watch.spikes(np.array([2]), np.array([1]), 4)
-    assert watch.verdict(0) is PRESERVED
-    verdict = watch.verdict(2)
-    assert (verdict.preserved, verdict.step, verdict.layer, verdict.neuron) == (False, 3, 2, 7)
-    assert verdict.sentence.startswith("At observation 3 neuron 7 of layer 2")
+    host, stability, _ = setting(4)
+    watch = watch_of(stability, 3)
+    watch.observed(look(host, 1, [0, 1, 2], [0, 0, 0]))
+    watch.observed(look(host, 2, [0, 2], [0, 4096 + 7 + 1]))
+    watch.observed(look(host, 3, [0, 2], [0, 1], done=True))
+    first, _, third = watch.verdicts()
+    assert first is PRESERVED
+    assert (third.preserved, third.step, third.layer, third.neuron, third.decision) == (False, 2, 2, 7, None)
+    assert third.sentence.startswith("At observation 2 neuron 7 of layer 2")
+
+
+def test_spikes_come_before_decisions_of_the_same_observation_and_after_those_of_an_earlier_one():
+    host, stability, _ = setting(4)
+    tied = np.zeros((1, N_CHUNKS)), np.ones((1, N_CHUNKS), dtype=bool)
+    for hits, expected in [([1, 0], None), ([0, 1], "chunk")]:
+        watch = watch_of(stability, 1)
+        watch.observed(look(host, 1, [0], hits[:1]))
+        watch.chose(*tied)
+        watch.observed(look(host, 2, [0], hits[1:], done=True))
+        (verdict,) = watch.verdicts()
+        assert (verdict.preserved, verdict.step, verdict.decision) == (False, 1, expected)
 
 
 def test_a_backend_that_reports_no_hits_proves_nothing():
-    _, stability, _ = setting(5)
-    watch = Watch(stability, 1)
-    watch.spikes(np.array([0]), None, 1)
-    assert watch.verdict(0) is None
+    host, stability, _ = setting(5)
+    watch = watch_of(stability, 1)
+    watch.observed(look(host, 1, [0], None, done=True))
+    assert watch.verdicts() == [None]
 
 
 def test_the_acceptance_threshold_is_looked_at_when_an_episode_stops():
-    host, stability, rng = setting(6)
-    membrane, _ = boxes(rng, b=1)
-    logits = host.logits(host.belief(membrane))
-    value = float(margin(logits)[0])
-    box = make_box(membrane, np.full_like(membrane, 1e-9))
+    host, stability, _ = setting(6)
+    seen = look(host, 4, [0], [0], done=True)
+    value = float(margin(seen.logits)[0])
     for kappa, done, expected in [(value, True, "exit"), (value / 2, True, None), (value, False, None)]:
-        watch = Watch(stability, 1)
-        watch.exit(np.array([0]), box, logits, np.array([done]), ExitRule(kappa=kappa), 4)
-        assert watch.verdict(0).decision == expected
+        watch = watch_of(stability, 1, ExitRule(kappa=kappa))
+        watch.observed(look(host, 4, [0], [0], done=done))
+        assert watch.verdicts()[0].decision == expected
+
+
+def test_the_box_of_every_observation_is_its_own():
+    _, stability, rng = setting(7)
+    membrane, _ = boxes(rng, b=3)
+    together = stability.box(membrane, np.array([1, 5, 3]))
+    for row, t in enumerate((1, 5, 3)):
+        assert (stability.box(membrane[row : row + 1], t).turn == together.turn[row]).all()
+    widths = drift(stability.last.lambda_int, 5) / stability.last.units
+    assert together.reach[1] == pytest.approx(widths, rel=1e-6)
 
 
 def test_a_box_is_indexed_by_rows():

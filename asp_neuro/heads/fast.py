@@ -10,6 +10,8 @@ with the widest band of the layer; the few membranes within are then looked at o
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
 from asp_neuro.errors import UsageError
@@ -53,6 +55,13 @@ class FastHead:
             self.layers.append(_Layer(layer, index, largest, n_steps or 0))
         self.n_overflows = 0
         self.start(0)
+
+    def fresh(self) -> FastHead:
+        """Another head of the same network, which shares the constants and nothing else."""
+        head = copy.copy(self)
+        head.n_overflows = 0
+        head.start(0)
+        return head
 
     def start(self, batch: int) -> None:
         """All membranes at rest."""
