@@ -82,7 +82,7 @@ class Outcome:
     """What a session brought: a result per cloud, a frame per observation and layer, and its own times in seconds."""
 
     results: list[Any] = field(default_factory=list)
-    frames: list[np.ndarray] = field(default_factory=list)  # per layer [n, 1 + 2 H]: tick word, membranes, spikes
+    frames: list[np.ndarray] = field(default_factory=list)  # per layer [n, 2 H + 1]: membranes, tick word, spikes
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -166,11 +166,12 @@ def run_head(
 
 
 def _unpack(frames: Sequence[np.ndarray], tag: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Frames of each layer [n, 1 + 2 H] -> membranes [n, L, H], spikes [n, L, H], hits [n]."""
+    """Frames of each layer [n, 2 H + 1] -> membranes [n, L, H], spikes [n, L, H], hits [n]."""
     dtype = np.int64 if tag == FIXED else np.float64
-    stacked = np.stack(frames, axis=1)  # [n, L, 1 + 2 H]
-    membranes, spikes = np.split(stacked[..., 1:].astype(dtype), 2, axis=2)
-    return membranes, spikes, stacked[:, -1, 0].astype(np.int64) >> TICK_BITS
+    stacked = np.stack(frames, axis=1)  # [n, L, 2 H + 1]
+    width = stacked.shape[2] // 2
+    membranes, spikes = stacked[..., :width].astype(dtype), stacked[..., width + 1 :].astype(dtype)
+    return membranes, spikes, stacked[:, -1, width].astype(np.int64) >> TICK_BITS
 
 
 def run_session(
@@ -191,7 +192,7 @@ def run_session(
         leader = stack.enter_context(_leader(job, records))
         hearing = Hearing(leader, job.n_clouds, on_result, deadline)
         hearing.until_done()
-        frame = 1 + 2 * job.head.layers[-1].n_neurons
+        frame = 2 * job.head.layers[-1].n_neurons + 1
         for file in records:
             file.seek(0)
             hearing.outcome.frames.append(np.frombuffer(file.read(), dtype=np.float64).reshape(-1, frame))

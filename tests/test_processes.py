@@ -42,14 +42,14 @@ class Outbox:
 def neurons(model_class, a, ticks, *, index=0, shift=0, band=(0, 0), leak=2048):
     """Two neurons with bias 1, theta 10 and 20, theta_fire 10 and 15, fed sums and tick words step by step."""
     dtype = np.int64 if model_class.__name__ == "PySoftLIFFixed" else float
-    model = model_class({"index": index, "shift": shift})
+    model = model_class({"index": index, "shift": shift, "n_neurons": 2})
     constants = {"bias_int": [1, 1], "lambda_int": [leak, leak], "theta_int": [10, 20], "theta_fire_int": [10, 15]}
     for name, value in (constants | dict.fromkeys(("a_sum", "u", "s"), (0, 0))).items():
         setattr(model, name, np.array(value, dtype=dtype))
     model.guard_width, model.guard_one_sided = np.array(band), np.array([False, True])
     model.a_in, model.tick_in = Inbox(*a), Inbox(*[[word] for word in ticks])
     model.diary = []
-    for name in ("tick_out", "done_out", "s_out", "u_out"):
+    for name in ("tick_out", "s_out", "u_out"):
         setattr(model, name, Outbox(model.diary, name))
     for _ in ticks:
         model.run_spk()
@@ -75,36 +75,39 @@ def test_a_neuron_sums_until_its_tick_and_holds_in_between(soft_lif):
     # observation 1: 10 + 1 = 11 > 10 fires; 7 + 1 = 8
     # observation 2: trunc(5.5) + max(0, -4 + 1) - 10 = -5; 4 + 12 = 16 > 15 fires
     # observation 3: trunc(-2.5) + 1 = -1, not -2; 8 + 1 - 20 = -11
-    assert model.u_out.sent == [[0, 0], [11, 8], [0, 0], [0, 0], [-5, 16], [-1, -11]]
+    assert model.u_out.sent == [[0, 0, 0], [11, 8, 1], [0, 0, 0], [0, 0, 0], [-5, 16, 2], [-1, -11, 3]]
     assert model.s_out.sent == [[0, 0], [1, 0], [0, 0], [0, 0], [0, 1], [0, 0]]
 
 
 def test_the_tick_leaves_one_step_late_and_first_of_all(soft_lif):
     model = neurons(soft_lif.PySoftLIFFixed, [[0, 0]] * 4, [1, 0, 2, 0])
     assert model.tick_out.sent == [[0], [1], [0], [2]]
-    assert model.done_out.sent == [[1], [0], [2], [0]]
-    assert model.diary[:4] == ["tick_out", "u_out", "done_out", "s_out"]
+    assert [word for _, _, word in model.u_out.sent] == [1, 0, 2, 0]
+    assert model.diary[:3] == ["tick_out", "s_out", "u_out"]
 
 
 def test_a_first_tick_forgets_the_membrane_and_the_spike_but_not_its_own_input(soft_lif):
     model = neurons(soft_lif.PySoftLIFFixed, [[99, 99], [3, 4]], [1, 1])
-    assert model.u_out.sent == [[100, 100], [4, 5]]
+    assert model.u_out.sent == [[100, 100, 1], [4, 5, 1]]
 
 
 def test_equality_with_the_threshold_does_not_fire(soft_lif):
     model = neurons(soft_lif.PySoftLIFFixed, [[9, 15]], [1])
-    assert model.u_out.sent == [[10, 16]]
+    assert model.u_out.sent == [[10, 16, 1]]
     assert model.s_out.sent == [[0, 1]]
 
 
 def test_sums_are_shifted_in_64_bits(soft_lif):
     model = neurons(soft_lif.PySoftLIFFixed, [np.array([2**30, -(2**30)], dtype=np.int32)], [1], shift=6)
-    assert model.u_out.sent == [[2**23 - 1, 0]]
+    assert model.u_out.sent == [[2**23 - 1, 0, (1 << 16) + 1]]  # at the limit: a guard hit
 
 
 def test_the_floating_point_model_keeps_fractions_and_large_membranes(soft_lif):
     model = neurons(soft_lif.PySoftLIFFloat, [[4.0, 2.0**24], [0.0, 0.0]], [1, 2], shift=1)
-    assert model.u_out.sent == [[9.0, 2.0**25 + 1], [5.5, 2.0**24 + 0.5 + 1 - 20]]
+    assert model.u_out.sent == [
+        [9.0, 2.0**25 + 1, (2 << 16) + 1],  # above the limit of 24 bits: a guard hit
+        [5.5, 2.0**24 + 0.5 + 1 - 20, (2 << 16) + 2],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -124,15 +127,15 @@ def test_the_floating_point_model_keeps_fractions_and_large_membranes(soft_lif):
 def test_the_first_neuron_within_its_band_is_noted(soft_lif, sums, hit):
     tick = soft_lif.tick_word
     model = neurons(soft_lif.PySoftLIFFixed, [[0, 0], sums], [1, 3], leak=0, band=(5, 5), index=0)
-    assert model.done_out.sent == [[1], tick(3, hit).tolist()]
+    assert [u[-1:] for u in model.u_out.sent] == [[1], tick(3, hit).tolist()]
     model = neurons(soft_lif.PySoftLIFFixed, [[0, 0], sums], [1, 3], leak=0, band=(5, 5), index=2)
-    assert model.done_out.sent == [[1], tick(3, hit + 2 * 4096 if hit else 0).tolist()]
+    assert [u[-1:] for u in model.u_out.sent] == [[1], tick(3, hit + 2 * 4096 if hit else 0).tolist()]
 
 
 def test_an_earlier_layers_hit_is_kept(soft_lif):
     word = int(soft_lif.tick_word(3, 77)[0])
     model = neurons(soft_lif.PySoftLIFFixed, [[0, 0], [9, 0]], [1, word], leak=0, band=(5, 5), index=1)
-    assert model.done_out.sent == [[1], [word]]
+    assert [u[-1] for u in model.u_out.sent] == [1, word]
 
 
 def host_of(requests, pauses, n_steps, answers):
@@ -146,7 +149,7 @@ def host_of(requests, pauses, n_steps, answers):
             heard.append((yield request))
 
     model = PyHostModel({"play": play, "pauses": lambda: iter(pauses), "n_inputs": 2})
-    model.u_in, model.done_in = Inbox(*[[step] for step in range(n_steps)]), Inbox(*[[word] for word in answers])
+    model.u_in = Inbox(*[[step, word] for step, word in enumerate(answers)])
     diary: list[str] = []
     model.drive_out, model.tick_out = Outbox(diary, "drive"), Outbox(diary, "tick")
     for _ in range(n_steps):

@@ -214,12 +214,10 @@ def network(job: Job, results: int, records: list[int]) -> Host:
     host.drive_out.connect(head.drive_in)
     host.tick_out.connect(head.tick_in)
     head.u_out.connect(host.u_in)
-    head.done_out.connect(host.done_in)
     for number, file in enumerate(records, start=1):
         recorder = Recorder(width, number, file)
         getattr(head, f"u_tap_{number}").connect(recorder.u_in)
         getattr(head, f"s_tap_{number}").connect(recorder.s_in)
-        getattr(head, f"done_tap_{number}").connect(recorder.done_in)
     return host
 
 

@@ -36,8 +36,7 @@ class Host(AbstractProcess):
         pauses: Callable[[], Iterator[int]],
     ) -> None:
         super().__init__(name="host", n_inputs=n_inputs, play=play, pauses=pauses)
-        self.u_in = InPort(shape=(n_neurons,))
-        self.done_in = InPort(shape=(1,))
+        self.u_in = InPort(shape=(n_neurons + 1,))
         self.drive_out = OutPort(shape=(n_inputs,))
         self.tick_out = OutPort(shape=(1,))
 
@@ -47,8 +46,7 @@ class Host(AbstractProcess):
 class PyHostModel(PyLoihiProcessModel):
     """Serves both number systems: whole drives go out, membranes come in as the neurons' model sends them."""
 
-    u_in = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
-    done_in = LavaPyType(PyInPort.VEC_DENSE, np.int64)
+    u_in = LavaPyType(PyInPort.VEC_DENSE, np.int64, precision=24)
     drive_out = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=16)
     tick_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
 
@@ -66,13 +64,13 @@ class PyHostModel(PyLoihiProcessModel):
     def run_spk(self) -> None:
         self.tick_out.send(self.tick)
         self.tick = IDLE
-        membrane = self.u_in.recv()
-        observation, hit = read_word(self.done_in.recv())
+        shown = self.u_in.recv()  # membranes, tick word
         if not self.begun:
             self.begun = True
             self.ask(None)
-        elif observation:
-            self.ask(Response(membrane[None], np.array([hit], dtype=np.int64)))
+        elif shown[-1]:
+            _, hit = read_word(shown[-1:])
+            self.ask(Response(shown[None, :-1], np.array([hit], dtype=np.int64)))
         self.drive_out.send(self.next_drive())
 
     def ask(self, response: Response | None) -> None:

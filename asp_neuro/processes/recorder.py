@@ -1,6 +1,6 @@
 """Recorder: writes what a layer says to an open file.
 
-One frame per observation: tick word, membranes, spikes. Membranes have 24 bits, so float64 holds them
+One frame per observation: membranes, tick word, spikes. Membranes have 24 bits, so float64 holds them
 exactly, and one format serves both number systems.
 """
 
@@ -24,26 +24,24 @@ class Recorder(AbstractProcess):
 
     def __init__(self, n_neurons: int, number: int, file: int) -> None:
         super().__init__(name=f"layer {number} recorder", file=file)
-        self.u_in = InPort(shape=(n_neurons,))
+        self.u_in = InPort(shape=(n_neurons + 1,))
         self.s_in = InPort(shape=(n_neurons,))
-        self.done_in = InPort(shape=(1,))
 
 
 @implements(proc=Recorder, protocol=LoihiProtocol)
 @requires(CPU)
 class PyRecorderModel(PyLoihiProcessModel):
-    u_in = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
+    u_in = LavaPyType(PyInPort.VEC_DENSE, np.int64, precision=24)
     s_in = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=1)
-    done_in = LavaPyType(PyInPort.VEC_DENSE, np.int64)
 
     def __init__(self, proc_params) -> None:  # type: ignore[no-untyped-def]
         super().__init__(proc_params)
         self.file = proc_params["file"]
 
     def run_spk(self) -> None:
-        membrane, spikes, word = self.u_in.recv(), self.s_in.recv(), self.done_in.recv()
-        if word[0]:
-            frame = np.concatenate([word, membrane, spikes]).astype(np.float64)
+        shown, spikes = self.u_in.recv(), self.s_in.recv()
+        if shown[-1]:
+            frame = np.concatenate([shown, spikes]).astype(np.float64)
             view = memoryview(frame.tobytes())
             while view:
                 view = view[os.write(self.file, view) :]

@@ -5,8 +5,10 @@ t >= 2 observe) and above them the first guard hit met on its way through the la
 
 `tick_out` is sent before anything is received, one step late, exactly as Dense sends its sums: so spikes and the tick
 that goes with them reach the next layer in the same time step. An unbuffered tick would be early by one and silently
-wrong from two layers on. `done_out` is the same word without the delay; it says that `u_out` and `s_out` of this step
-are valid.
+wrong from two layers on.
+
+`u_out` shows the membranes and, as its last entry, the tick word of the step, 0 when there was none: who reads a
+membrane knows whether it is valid, for one message (each costs Lava more than a layer's arithmetic).
 """
 
 from __future__ import annotations
@@ -46,14 +48,13 @@ class SoftLIF(AbstractProcess):
 
     def __init__(self, layer: LayerSpec, index: int, band: GuardBand) -> None:
         shift = align_shift(layer.state_bits, first_layer=index == 0)
-        super().__init__(name=f"layer {index + 1} neurons", index=index, shift=shift)
+        super().__init__(name=f"layer {index + 1} neurons", index=index, shift=shift, n_neurons=layer.n_neurons)
         shape = (layer.n_neurons,)
         self.a_in = InPort(shape=shape)
         self.tick_in = InPort(shape=(1,))
         self.tick_out = OutPort(shape=(1,))
-        self.done_out = OutPort(shape=(1,))
         self.s_out = OutPort(shape=shape)
-        self.u_out = OutPort(shape=shape)
+        self.u_out = OutPort(shape=(layer.n_neurons + 1,))
         self.bias_int = Var(shape=shape, init=layer.bias_int)
         self.lambda_int = Var(shape=shape, init=layer.lambda_int)
         self.theta_int = Var(shape=shape, init=layer.theta_int)
@@ -73,29 +74,32 @@ class PySoftLIFModel(PyLoihiProcessModel):
         self.index = proc_params["index"]
         self.shift = proc_params["shift"]
         self.passing = IDLE
+        self.silence = np.zeros(proc_params["n_neurons"] + 1)
 
     def run_spk(self) -> None:
         self.tick_out.send(self.passing)
         self.a_sum += self.a_in.recv()
         word = self.tick_in.recv()
-        self.passing = self.observe(word) if word[0] else IDLE
-        shown = 1 if word[0] else 0  # between ticks a neuron is silent
-        self.u_out.send(self.u * shown)
-        self.done_out.send(self.passing)
-        self.s_out.send(self.s * shown)
+        if word[0]:
+            self.observe(*read_word(word))
+        else:  # between ticks a neuron is silent and holds its state
+            self.passing = IDLE
+            self.s_out.send(self.silence[:-1])
+            self.u_out.send(self.silence)
 
-    def observe(self, word: np.ndarray) -> np.ndarray:
-        """One observation; returns the word for the next layer."""
-        t, hit = read_word(word)
+    def observe(self, t: int, hit: int) -> None:
+        """One observation. Spikes go out before the guard is asked: the next layer's synapses wait for them."""
         if t == 1:
             self.u[:] = 0
             self.s[:] = 0
         self.u, self.s = self.step()
+        self.s_out.send(self.s)
         self.a_sum[:] = 0
         if not hit:
             near = hits(self.u, self.theta_fire_int, GuardBand(self.guard_width, self.guard_one_sided), t)
             hit = int(hit_words(near[None], self.index)[0])
-        return tick_word(t, hit)
+        self.passing = tick_word(t, hit)
+        self.u_out.send(np.concatenate([self.u, self.passing]))
 
     def step(self) -> tuple[np.ndarray, np.ndarray]:
         raise NotImplementedError
@@ -110,9 +114,8 @@ class PySoftLIFFixed(PySoftLIFModel):
     a_in = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
     tick_in = LavaPyType(PyInPort.VEC_DENSE, np.int64)
     tick_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
-    done_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
     s_out = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=1)
-    u_out = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=24)
+    u_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64, precision=24)
     bias_int = LavaPyType(np.ndarray, np.int64, precision=24)
     lambda_int = LavaPyType(np.ndarray, np.int64, precision=12)
     theta_int = LavaPyType(np.ndarray, np.int64, precision=24)
@@ -137,7 +140,6 @@ class PySoftLIFFloat(PySoftLIFModel):
     a_in = LavaPyType(PyInPort.VEC_DENSE, float)
     tick_in = LavaPyType(PyInPort.VEC_DENSE, np.int64)
     tick_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
-    done_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
     s_out = LavaPyType(PyOutPort.VEC_DENSE, float)
     u_out = LavaPyType(PyOutPort.VEC_DENSE, float)
     bias_int = LavaPyType(np.ndarray, float)

@@ -1,6 +1,6 @@
 """SpikingHead: a HeadSpec as Lava processes, stock Dense synapses and SoftLIF neurons.
 
-    drive_in -> Dense -> SoftLIF 1 -> Dense -> SoftLIF 2 -> ... -> u_out, done_out
+    drive_in -> Dense -> SoftLIF 1 -> Dense -> SoftLIF 2 -> ... -> u_out
     tick_in ----------->      tick ----------->      tick
 
 Residual spikes: the Dense of layer l >= 2 hears every earlier layer. The spikes of layer k arrive k steps after the
@@ -28,21 +28,19 @@ from asp_neuro.processes.soft_lif import SoftLIF
 class SpikingHead(AbstractProcess):
     """The whole head, for episodes of at most `n_steps` observations.
 
-    With `taps`, each layer l = 1.. also shows its membranes, spikes and ticks at `u_tap_l`, `s_tap_l`, `done_tap_l`.
+    With `taps`, each layer l = 1.. also shows its membranes and spikes at `u_tap_l` and `s_tap_l`.
     """
 
     def __init__(self, spec: HeadSpec, n_steps: int, drive_bound: np.ndarray | None = None, taps: bool = False) -> None:
         demand_buildable(spec, n_steps, drive_bound)
         super().__init__(name="head", spec=spec, n_steps=n_steps, taps=taps)
-        shape = (spec.layers[-1].n_neurons,)
+        width = spec.layers[-1].n_neurons
         self.drive_in = InPort(shape=(spec.n_inputs,))
         self.tick_in = InPort(shape=(1,))
-        self.u_out = OutPort(shape=shape)
-        self.done_out = OutPort(shape=(1,))
+        self.u_out = OutPort(shape=(width + 1,))
         for number in range(1, len(spec.layers) + 1) if taps else ():
-            setattr(self, f"u_tap_{number}", OutPort(shape=shape))
-            setattr(self, f"s_tap_{number}", OutPort(shape=shape))
-            setattr(self, f"done_tap_{number}", OutPort(shape=(1,)))
+            setattr(self, f"u_tap_{number}", OutPort(shape=(width + 1,)))
+            setattr(self, f"s_tap_{number}", OutPort(shape=(width,)))
 
 
 def synapses(layer: LayerSpec, index: int) -> Dense:
@@ -79,8 +77,6 @@ class SubSpikingHeadModel(AbstractSubProcessModel):
             dense.a_out.connect(lif.a_in)
             neurons.append(lif)
         neurons[-1].u_out.connect(proc.out_ports.u_out)
-        neurons[-1].done_out.connect(proc.out_ports.done_out)
         for number, lif in enumerate(neurons, start=1) if proc.proc_params["taps"] else ():
             lif.u_out.connect(getattr(proc.out_ports, f"u_tap_{number}"))
             lif.s_out.connect(getattr(proc.out_ports, f"s_tap_{number}"))
-            lif.done_out.connect(getattr(proc.out_ports, f"done_tap_{number}"))

@@ -1,0 +1,115 @@
+"""ChipHost: the Host of a head on a Loihi 2 chip, tolerant of the way there and back.
+
+What it sends takes about two time steps to reach the neurons, what they say about one to come back, and the three
+ways (drive, tick, membrane) need not take equally long. Ticks make that harmless:
+
+- a tick leaves TICK_LEAD steps later than the simulator's; the neurons add up what arrives until then;
+- the membrane is taken SETTLE_STEPS after the tick has come back; neurons hold it until their next tick.
+
+Messages have 24 bits. A membrane is signed and comes back in 32 bits without its sign; a tick word is unsigned: the
+observation index in its lower 8 bits, above them the first guard hit (`guard.hit_words`), 0 for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+
+import numpy as np
+from lava.magma.core.decorator import implements, requires
+from lava.magma.core.model.py.ports import PyInPort
+from lava.magma.core.model.py.type import LavaPyType
+from lava.magma.core.process.ports.ports import InPort, OutPort
+from lava.magma.core.process.process import AbstractProcess
+from lava.magma.core.resources import CPU
+from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
+
+from asp_neuro.episode import Request, Response
+from asp_neuro.heads.preflight import CHIP_TICK_BITS
+from asp_neuro.processes.host import PyHostModel
+from asp_neuro.processes.soft_lif import IDLE
+
+TICK_LEAD = 2
+SETTLE_STEPS = 2
+MESSAGE_BITS = 24
+
+
+def sign_extended(values: np.ndarray) -> np.ndarray:
+    """24-bit numbers in words of 32 bits, whatever stands above them -> int32 with their sign."""
+    return (values.astype(np.int32) << 8) >> 8
+
+
+def chip_word(observation: int, hit: int = 0) -> np.ndarray:
+    """The word that a tick carries on the chip, [1] int64."""
+    return np.array([(hit << CHIP_TICK_BITS) | observation], dtype=np.int64)
+
+
+def read_chip_word(word: np.ndarray) -> tuple[int, int]:
+    """Observation index and first guard hit of a word that comes from the chip."""
+    hit, observation = divmod(int(word[0]) & ((1 << MESSAGE_BITS) - 1), 1 << CHIP_TICK_BITS)
+    return observation, hit
+
+
+class ChipHost(AbstractProcess):
+    """As `Host`; membranes and ticks come in by two ways. `hits`: whether the chip's neurons report guard hits."""
+
+    def __init__(
+        self,
+        n_inputs: int,
+        n_neurons: int,
+        play: Callable[[], Generator[Request, Response, object]],
+        pauses: Callable[[], Iterator[int]],
+        hits: bool,
+    ) -> None:
+        super().__init__(name="host", n_inputs=n_inputs, play=play, pauses=pauses, hits=hits)
+        self.u_in = InPort(shape=(n_neurons,))
+        self.done_in = InPort(shape=(1,))
+        self.drive_out = OutPort(shape=(n_inputs,))
+        self.tick_out = OutPort(shape=(1,))
+
+
+@implements(proc=ChipHost, protocol=LoihiProtocol)
+@requires(CPU)
+class PyChipHostModel(PyHostModel):
+    """The story is told as by the simulator's Host; only the time of its sentences differs."""
+
+    implements_process = None  # not Host: the decorator sets it
+
+    u_in = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
+    done_in = LavaPyType(PyInPort.VEC_DENSE, np.int64)
+
+    def __init__(self, proc_params) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(proc_params)
+        self.hits = proc_params["hits"]
+        self.lead = TICK_LEAD
+        self.settling = 0  # steps until the membrane is taken; 0: nothing has come back
+        self.hit = 0
+
+    def run_spk(self) -> None:
+        self.tick_out.send(self.next_tick())
+        membrane, word = sign_extended(self.u_in.recv()), self.done_in.recv()
+        if not self.begun:
+            self.begun = True
+            self.ask(None)
+        elif self.has_settled(*read_chip_word(word)):
+            hit = np.array([self.hit], dtype=np.int64) if self.hits else None
+            self.ask(Response(membrane[None], hit))
+        self.drive_out.send(self.next_drive())
+
+    def next_tick(self) -> np.ndarray:
+        """The tick of this step: that of the last drive, once its lead is over."""
+        if not self.tick[0]:
+            return IDLE
+        if self.lead > 0:
+            self.lead -= 1
+            return IDLE
+        word, self.tick, self.lead = chip_word(self.observation), IDLE, TICK_LEAD
+        return word
+
+    def has_settled(self, observation: int, hit: int) -> bool:
+        if observation:
+            if observation != self.observation:
+                raise RuntimeError(f"the chip answered to observation {observation}, asked was {self.observation}")
+            self.hit, self.settling = hit, SETTLE_STEPS
+            return False
+        self.settling = max(self.settling - 1, -1)
+        return self.settling == 0
