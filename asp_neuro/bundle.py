@@ -442,7 +442,7 @@ def read(path: str | Path) -> Bundle:
     except MissingError:
         raise
     except AspError as error:
-        raise InputError(f"'{path}': {error}") from None
+        raise InputError(f"'{path}': {_line(error)}") from None
     except Exception as error:  # a broken file can fail anywhere in the HDF5 library or in a conversion
         raise InputError(f"'{path}': cannot be read as a bundle ({_line(error)})") from None
 
@@ -451,7 +451,9 @@ def from_bytes(data: bytes) -> Bundle:
     """A bundle from the bytes of its file; `read` turns what goes wrong into one line."""
     _check_header(data)
     found = _arrays(data)
-    if found["asp/format"].tobytes() != FORMAT.encode() or int(found["asp/version"]) != VERSION:
+    if found["asp/format"].tobytes() != FORMAT.encode():
+        raise InputError(f"asp/format is not '{FORMAT}'")
+    if int(found["asp/version"]) != VERSION:
         raise InputError(f"format version {int(found['asp/version'])}, this program reads {VERSION}")
     bundle = _assemble(found)
     _compare(found, contents(bundle))
@@ -601,17 +603,19 @@ def _compare(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> N
     for path, array in expected.items():
         other = found[path]
         if path == HASH and other.tobytes() != array.tobytes():
-            raise InputError(
-                f"edited: model_sha256 is {array.tobytes().decode()[:12]}, the file says {other.tobytes()[:12]!r}"
-            )
+            mine, theirs = (value.tobytes().decode("latin-1")[:12] for value in (array, other))
+            raise InputError(f"edited: the model's SHA-256 is {mine}, the file says {theirs}")
         if other.dtype != array.dtype or other.shape != array.shape or other.tobytes() != array.tobytes():
             raise InputError(f"{path}: does not fit the rest of the bundle")
 
 
 def _line(error: BaseException) -> str:
-    """The first line of an error, short and printable."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:120]
+    """An error as one short line that a terminal can print."""
+    return _printable(" ".join(str(error).split()) or type(error).__name__)[:300]
+
+
+def _printable(text: str, also: str = "") -> str:
+    return "".join(letter if letter.isprintable() or letter in also else "?" for letter in text)
 
 
 # For people
@@ -668,7 +672,7 @@ def describe(bundle: Bundle) -> str:
         *_section_lines("recipe", bundle.recipe),
         *_section_lines("record", bundle.record),
     ]
-    return "\n".join(lines)
+    return _printable("\n".join(lines), also="\n")
 
 
 def _layer_table(bundle: Bundle) -> str:
