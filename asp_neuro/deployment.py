@@ -120,6 +120,10 @@ def answer(
         from asp_neuro.session import simulate
 
         return simulate(perceiver, chunks, rule, on_answer=heard)
+    if backend == "loihi2":
+        from asp_neuro.heads.preflight import answers_on_chip
+
+        return answers_on_chip(perceiver, chunks, rule, heard)
     raise UsageError(f"unknown backend '{backend}'{nearest(backend, BACKENDS)}")
 
 

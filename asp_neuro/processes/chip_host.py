@@ -81,7 +81,7 @@ class PyChipHostModel(PyHostModel):
         super().__init__(proc_params)
         self.hits = proc_params["hits"]
         self.lead = TICK_LEAD
-        self.settling = 0  # steps until the membrane is taken; 0: nothing has come back
+        self.settling = -1  # steps until the membrane is taken; below 0: nothing has come back
         self.hit = 0
 
     def run_spk(self) -> None:

@@ -1,0 +1,1 @@
+"""Stands for the compiler for neuro cores; Lava's own CPU compiler does the work here."""

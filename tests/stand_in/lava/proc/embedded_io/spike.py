@@ -1,0 +1,67 @@
+"""Adapters between Python and neuro cores: they delay, and keep as many bits as a message has.
+
+$STAND_IN_DELAYS is "drive,tick,done" in time steps; public notebooks say 2, 2 and 1.
+"""
+
+import collections
+import os
+
+import numpy as np
+from lava.magma.core.decorator import implements, requires
+from lava.magma.core.model.py.model import PyLoihiProcessModel
+from lava.magma.core.model.py.ports import PyInPort, PyOutPort
+from lava.magma.core.model.py.type import LavaPyType
+from lava.magma.core.process.ports.ports import InPort, OutPort
+from lava.magma.core.process.process import AbstractProcess
+from lava.magma.core.resources import CPU
+from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
+
+DRIVE, TICK, DONE = (int(steps) for steps in os.environ.get("STAND_IN_DELAYS", "2,2,1").split(","))
+
+
+class Adapter(AbstractProcess):
+    def __init__(self, shape, num_message_bits, steps) -> None:
+        super().__init__(steps=steps, n_bits=num_message_bits, silence=np.zeros(shape, dtype=np.int64))
+        self.inp = InPort(shape=shape)
+        self.out = OutPort(shape=shape)
+
+
+class PyToNxAdapter(Adapter):
+    def __init__(self, shape, num_message_bits=0) -> None:
+        super().__init__(shape, num_message_bits, TICK if shape == (1,) else DRIVE)
+
+
+class NxToPyAdapter(Adapter):
+    def __init__(self, shape, num_message_bits=0) -> None:
+        super().__init__(shape, num_message_bits, DONE)
+
+
+class AdapterModel(PyLoihiProcessModel):
+    inp = LavaPyType(PyInPort.VEC_DENSE, np.int64)
+    out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
+
+    def __init__(self, proc_params) -> None:
+        super().__init__(proc_params)
+        self.under_way = collections.deque([proc_params["silence"]] * proc_params["steps"])
+        self.above = 32 - proc_params["n_bits"]
+
+    def run_spk(self) -> None:
+        self.out.send(self.under_way.popleft())
+        self.under_way.append(self.carried(self.inp.recv()))
+
+    def carried(self, message):
+        raise NotImplementedError
+
+
+@implements(proc=PyToNxAdapter, protocol=LoihiProtocol)
+@requires(CPU)
+class PyToNxModel(AdapterModel):
+    def carried(self, message):
+        return (message.astype(np.int32) << self.above) >> self.above  # a neuro core knows the sign
+
+
+@implements(proc=NxToPyAdapter, protocol=LoihiProtocol)
+@requires(CPU)
+class NxToPyModel(AdapterModel):
+    def carried(self, message):
+        return message & 0xFFFFFF
