@@ -43,7 +43,7 @@ def make(seed: int = 0, n_layers: int = 2, **changes: object) -> Bundle:
 def promises(model: str) -> tuple[dict, dict]:
     rng = np.random.default_rng(0)
     margins = rng.uniform(size=(4, 400))
-    made = plan(Recording(margins, margins > 0.02), n_calibration=400, model_sha256=model, data_sha256="v")
+    made = plan(Recording(margins, margins > 0.02), n_calibration=400, n_grid=10, model_sha256=model, data_sha256="v")
     margins = rng.uniform(size=(4, 400))
     certificate = certify(Recording(margins, margins > 0.02), made, model_sha256=model, data_sha256="c")
     return made.to_dict(), certificate.to_dict()
@@ -297,6 +297,13 @@ def test_sums_that_could_wrap_in_int32_are_refused():
     with pytest.raises(ConfigError, match="layer 1: synaptic sums can reach 41614090000, int32 ends at 2147483647"):
         bundle.check_synaptic_sums(dataclasses.replace(plain.head, layers=(layer,)))
     bundle.check_synaptic_sums(plain.head, host.drive_bound())
+
+
+@pytest.mark.parametrize("bits", [12.0, True, "12", None])
+def test_a_state_scale_that_is_no_whole_power_is_refused(bits):
+    head = make().head
+    with pytest.raises(ConfigError, match="layer 1: state scale .* is not a whole power of two"):
+        dataclasses.replace(head, layers=(dataclasses.replace(head.layers[0], state_bits=bits),))
 
 
 def test_golden_vectors_that_overflow_are_refused():

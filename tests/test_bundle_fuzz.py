@@ -46,8 +46,8 @@ def test_two_hundred_mutants(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(5))
-def test_two_and_a_half_thousand_mutants_in_batches(tmp_path, batch):
+@pytest.mark.parametrize("batch", range(4))
+def test_two_thousand_mutants_in_batches(tmp_path, batch):
     counts = tally([read_mutants(tmp_path, 1000 * (batch + 1), 1000 * (batch + 1) + 500)])
     assert sum(map(sum, counts.values())) == 500
     assert sum(counts["raw"]) == 250  # the other half has hashes that fit: the parser itself is reached
