@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro import certificate as certificates
+from asp_neuro import monitor
 from asp_neuro.bundle import Bundle
 from asp_neuro.certificate import Certificate, Plan, Recording
 from asp_neuro.cloud import Chunks
@@ -20,8 +24,8 @@ from asp_neuro.episode import Answer
 from asp_neuro.errors import InputError, UsageError, nearest
 from asp_neuro.exit import ExitReason, ExitRule
 from asp_neuro.grouping import chunks_of
-from asp_neuro.perceiver import Perceiver
-from asp_neuro.report import progress
+from asp_neuro.perceiver import Perceiver, really_equal
+from asp_neuro.report import progress, to_json
 
 BACKENDS = ("fast", "sim", "loihi2")
 BATCH = 256
@@ -157,19 +161,81 @@ def run(
     backend: str = "fast",
     batch: int = BATCH,
     on_line: Callable[[dict[str, Any]], None] | None = None,
+    recompute: bool = False,
+    exact: bool = False,
 ) -> tuple[dict[str, Any], list[Answer]]:
-    """Run a bundle over clouds: the report of `asp-neuro run`, and the answers."""
+    """Run a bundle over clouds: the report of `asp-neuro run`, and the answers.
+
+    `recompute` answers what is not proven again in exact arithmetic; `exact` asks of all answers whether it would.
+    """
     perceiver = deployed.perceiver
     chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
+    again = 0
 
     def heard(index: int, found: Answer) -> None:
+        nonlocal again
+        if recompute and not (found.verdict is not None and found.verdict.preserved):
+            found = perceiver.recompute(chunks[index : index + 1], rule)
+            again += 1
+        answers[index] = found
         if on_line is not None:
             on_line(line(clouds.names[index], found, int(clouds.labels[index]), clouds.classes))
 
+    answers: dict[int, Answer] = {}
     began = time.perf_counter()
-    answers = answer(perceiver, chunks, rule, backend, batch, heard)
+    first = answer(perceiver, chunks, rule, backend, batch, heard)
     seconds = time.perf_counter() - began
-    return {**_report(deployed, clouds, answers, backend), "seconds": seconds}, answers
+    final = [answers[index] for index in range(len(first))]
+    report = {
+        **_report(deployed, clouds, final, backend),
+        "seconds": seconds,
+        "recomputed": again if recompute else None,
+    }
+    report["preserved_share"] = _preserved_share(first)
+    report["equal_share"] = really_equal_share(perceiver, chunks, rule, first) if exact else None
+    return report, final
+
+
+def _preserved_share(answers: list[Answer]) -> float:
+    return float(np.mean([a.verdict is not None and a.verdict.preserved for a in answers]))
+
+
+def really_equal_share(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, answers: list[Answer]) -> float:
+    """The share of the answers that exact arithmetic gives too: spikes, chunks, exit and class."""
+    exact = [found for i in range(0, len(chunks), BATCH) for found in perceiver.replay(chunks[i : i + BATCH], rule)]
+    return float(np.mean([really_equal(ours, theirs) for ours, theirs in zip(answers, exact, strict=True)]))
+
+
+def feedback(path: Path, deployed: Deployed, clouds: CloudSet, answers: list[Answer]) -> monitor.MonitorState:
+    """Tell the monitor which certified answers were right; its state is saved before anything is said about it."""
+    found = deployed.certificate
+    if found is None or not found.certified:
+        raise UsageError("--feedback watches certified answers, and this bundle has no certificate")
+    if (clouds.labels < 0).any():
+        raise InputError(f"{clouds.source}: --feedback needs the true class of every cloud")
+    state = _monitor_state(path, deployed.sha256, found.alpha)
+    certified = [i for i, a in enumerate(answers) if a.exit is ExitReason.CERTIFIED]
+    state = monitor.update_all(state, [answers[i].label != clouds.labels[i] for i in certified])
+    write_text(path, to_json(state.to_dict()) + "\n")
+    return state
+
+
+def _monitor_state(path: Path, model_sha256: str, alpha: float) -> monitor.MonitorState:
+    if not path.exists():
+        return monitor.start(model_sha256, alpha)
+    try:
+        state = monitor.MonitorState.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' is no monitor state ({error}); move it away to start a new one") from None
+    monitor.check_belongs(state, model_sha256, alpha)
+    return state
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write beside, then rename."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
 
 
 def _report(deployed: Deployed, clouds: CloudSet, answers: list[Answer], backend: str) -> dict[str, Any]:
@@ -185,7 +251,7 @@ def _report(deployed: Deployed, clouds: CloudSet, answers: list[Answer], backend
         "budget": deployed.bundle.chunking.n_chunks,
         "certified_share": float(certified.mean()),
         "certified_risk": float(1.0 - right[certified].mean()) if known and certified.any() else None,
-        "preserved_share": float(np.mean([a.verdict is not None and a.verdict.preserved for a in answers])),
+        "preserved_share": _preserved_share(answers),
         "exits": {reason.value: reasons.count(reason.value) for reason in ExitReason},
         "sha256": deployed.sha256,
     }
@@ -200,44 +266,53 @@ def record(deployed: Deployed, clouds: CloudSet) -> Recording:
     return Recording.from_predictions(margins, predictions, clouds.labels)
 
 
+@dataclass(frozen=True)
+class Certification:
+    """A plan, the certificate that followed, and the recordings behind them."""
+
+    plan: Plan
+    certificate: Certificate
+    validation: Recording
+    calibration: Recording
+
+
 def certify(
-    deployed: Deployed, data: str | None = None, up: str | None = None, alpha: float = 0.05, delta: float = 0.05
-) -> tuple[Plan, Certificate]:
-    """Plan on validation, test on calibration, once. Nothing is stored here."""
+    deployed: Deployed,
+    data: str | None = None,
+    up: str | None = None,
+    alpha: float = 0.05,
+    delta: float = 0.05,
+    exit_threshold: float | None = None,
+) -> Certification:
+    """Plan on validation, test on calibration, once. Nothing is stored here.
+
+    With `exit_threshold` the exit stays there and what is certified is the acceptance of J.1: the margin at the stop.
+    """
     certificates.check_levels(alpha, delta)
     splits = {name: clouds_of(deployed, data, name, up, None) for name in ("train", "validation", "calibration")}
     hashes = {name: _cloud_hashes(clouds) for name, clouds in splits.items()}
     certificates.check_disjoint(hashes["calibration"], hashes["train"], "training")
     certificates.check_disjoint(hashes["calibration"], hashes["validation"], "validation")
     validation, calibration = splits["validation"], splits["calibration"]
+    recordings = [record(deployed, clouds) for clouds in (validation, calibration)]
+    if exit_threshold is not None:
+        recordings = [certificates.at_exit(recording, exit_threshold) for recording in recordings]
+    model, data_hashes = deployed.sha256, (validation.sha256(), calibration.sha256())
     made = certificates.plan(
-        record(deployed, validation),
-        alpha,
-        delta,
-        len(calibration),
-        model_sha256=deployed.sha256,
-        data_sha256=validation.sha256(),
+        recordings[0], alpha, delta, len(calibration), model_sha256=model, data_sha256=data_hashes[0]
     )
     found = certificates.certify(
-        record(deployed, calibration),
-        made,
-        model_sha256=deployed.sha256,
-        data_sha256=calibration.sha256(),
-        split="calibration",
-        seed=0,
-        backend="fast",
+        recordings[1], made, model_sha256=model, data_sha256=data_hashes[1], split="calibration", backend="fast"
     )
-    return made, found
+    return Certification(made, found, *recordings)
 
 
 def _cloud_hashes(clouds: CloudSet) -> list[str]:
-    import hashlib
-
     return [hashlib.sha256(np.ascontiguousarray(points).data).hexdigest() for points in clouds.points]
 
 
-def store(deployed: Deployed, plan: Plan, found: Certificate) -> Deployed:
+def store(deployed: Deployed, found: Certification) -> Deployed:
     """Write plan and certificate into the bundle's file."""
-    changed = bundles.with_certificate(deployed.bundle, plan.to_dict(), found.to_dict())
+    changed = bundles.with_certificate(deployed.bundle, found.plan.to_dict(), found.certificate.to_dict())
     bundles.write(deployed.path, changed)
     return Deployed(deployed.path, changed, deployed.sha256)

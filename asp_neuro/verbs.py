@@ -169,12 +169,12 @@ def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | 
     from asp_neuro.certificate import promise
 
     try:
-        plan, found = deployment.certify(deployed, args.data, args.up, args.alpha, args.delta)
+        found = deployment.certify(deployed, args.data, args.up, args.alpha, args.delta)
     except AspError as error:
         say(f"warning: no certificate: {error}")
         return None, "no certificate; `asp-neuro run` will read the whole budget"
-    deployment.store(deployed, plan, found)
-    return _certificate_report(found), promise(found)
+    deployment.store(deployed, found)
+    return _certificate_report(found.certificate), promise(found.certificate)
 
 
 def _certificate_report(found: Any) -> dict[str, Any]:
@@ -190,6 +190,10 @@ def certify_arguments(parser: argparse.ArgumentParser) -> None:
     bundle_argument(parser)
     data_arguments(parser)
     level_arguments(parser)
+    parser.add_argument("--curve", type=Path, metavar="FILE.png", help="draw risk, bound, coverage and observations")
+    parser.add_argument(
+        "--exit-threshold", type=float, metavar="X", help="exit at margin X and certify which stops to accept (J.1)"
+    )
     parser.add_argument("--rule", choices=("planned", "paper"), default="planned", help="paper: to compare, not stored")
 
 
@@ -200,7 +204,8 @@ def certify(args: argparse.Namespace) -> Outcome:
     from asp_neuro import deployment
 
     deployed = deployment.open_bundle(_bundle(args))
-    plan, found = deployment.certify(deployed, args.data, args.up, args.alpha, args.delta)
+    made = deployment.certify(deployed, args.data, args.up, args.alpha, args.delta, args.exit_threshold)
+    plan, found = made.plan, made.certificate
     rows = [
         (
             f"{row.threshold:.4f}",
@@ -223,16 +228,18 @@ def certify(args: argparse.Namespace) -> Outcome:
         f"diagnostic: the empirical risk {monotone} as the threshold gets stricter; the proof does not need it"
     )
     report = _certificate_report(found)
+    if args.curve is not None:
+        from asp_neuro import plots
+
+        report["curve"] = str(plots.certificate_curve(args.curve, made.calibration, found))
+        lines.append(f"curves: {report['curve']}")
     if args.rule == "paper":
-        calibration = deployment.record(
-            deployed, deployment.clouds_of(deployed, args.data, "calibration", args.up, None)
-        )
-        tau = certificates.paper_rule(calibration, plan.grid, args.alpha, args.delta)
+        tau = certificates.paper_rule(made.calibration, plan.grid, args.alpha, args.delta)
         lines.append(
             f"the paper's rule would take {tau}; it does not keep its promise (docs/certificates.md), not stored"
         )
         return Outcome({**report, "rule": "paper", "threshold": tau, "certified": False}, "\n".join(lines))
-    deployment.store(deployed, plan, found)
+    deployment.store(deployed, made)
     lines.append(certificates.promise(found))
     return Outcome(report, "\n".join(lines), exit_code=0 if found.certified else 1)
 
@@ -256,6 +263,15 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-exit", action="store_true", help="read the whole budget")
     parser.add_argument("--threshold", type=float, metavar="X", help="exit at margin X, without a promise")
     parser.add_argument("--uncertified", action="store_true", help="use a stored threshold whose certificate is void")
+    parser.add_argument(
+        "--on-unproven", choices=("report", "recompute"), default="report",
+        help="recompute: answers whose spikes are not proven are computed again in exact arithmetic",
+    )  # fmt: skip
+    parser.add_argument("--exact", action="store_true", help="also count the answers that exact arithmetic gives too")
+    parser.add_argument(
+        "--feedback", nargs="?", const="", metavar="FILE",
+        help="watch the risk of certified answers over labelled clouds (default file: beside the bundle)",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -271,11 +287,20 @@ def run(args: argparse.Namespace) -> Outcome:
     else:
         clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
     with jsonl(args.jsonl) as write:
-        report, answers = deployment.run(deployed, clouds, rule, args.backend, args.batch, write)
-    text = _run_text(report)
+        report, answers = deployment.run(
+            deployed, clouds, rule, args.backend, args.batch, write, args.on_unproven == "recompute", args.exact
+        )
+    text, code = _run_text(report), 0
+    if args.feedback is not None:
+        from asp_neuro import monitor
+
+        path = Path(args.feedback) if args.feedback else deployed.path.with_suffix(".feedback.json")
+        state = deployment.feedback(path, deployed, clouds, answers)
+        report["monitor"] = {"file": str(path), "alarm": monitor.alarm(state), **state.to_dict()}
+        text, code = f"{text}\n{monitor.message(state)}", 1 if monitor.alarm(state) else 0
     if args.input is not None:
         text = _answer_text(answers[0], deployed.bundle.classes) + "\n" + text
-    return Outcome(report, text)
+    return Outcome(report, text, exit_code=code)
 
 
 @contextlib.contextmanager
@@ -309,6 +334,10 @@ def _run_text(report: dict[str, Any]) -> str:
     if report["certified_risk"] is not None:
         rows.append(("wrong among certified", f"{100.0 * report['certified_risk']:.2f} %"))
     rows.append(("spikes proven", f"{100.0 * report['preserved_share']:.1f} % of the answers"))
+    if report["equal_share"] is not None:
+        rows.append(("equal to exact arithmetic", f"{100.0 * report['equal_share']:.1f} % of the answers"))
+    if report["recomputed"] is not None:
+        rows.append(("computed again exactly", f"{report['recomputed']} answers"))
     rows.append(("time", f"{report['seconds']:.2f} s, {1e3 * report['seconds'] / report['n']:.2f} ms a cloud"))
     rows.append(("model", report["sha256"][:16]))
     return table(rows, ("", ""))
@@ -402,11 +431,15 @@ def models(args: argparse.Namespace) -> Outcome:
     return Outcome({"models": [dict(zip(keys, row)) for row in rows]}, table(rows, header) if rows else "none shipped")
 
 
+def doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="leave out the self-test of the Lava simulator")
+
+
 def doctor(args: argparse.Namespace) -> Outcome:
     """What is installed, what is missing, and the next step for each; exit code 1 when a needed thing is not there."""
     from asp_neuro.doctor import examine
 
-    items = examine()
+    items = examine(args.quick)
     text = table([(item.status, item.name, item.hint) for item in items], headers=("status", "item", "what it says"))
     healthy = all(item.status == "ok" for item in items if item.needed)
     return Outcome({"items": items}, text, exit_code=0 if healthy else 1)
@@ -478,5 +511,5 @@ VERBS: tuple[Verb, ...] = (
     Verb("show", "print what is inside a bundle", "asp-neuro show model.net", bundle_argument, show),
     Verb("models", "list the bundles that are shipped", "asp-neuro models", no_arguments, models),
     Verb("demo", "train, export, certify, run and verify on built-in data", "asp-neuro demo", demo_arguments, demo),
-    Verb("doctor", "say what is installed and what is missing", "asp-neuro doctor --json", no_arguments, doctor),
+    Verb("doctor", "say what is installed and what is missing", "asp-neuro doctor --json", doctor_arguments, doctor),
 )

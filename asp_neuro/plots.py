@@ -1,0 +1,65 @@
+"""Pictures, made headless."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asp_neuro.certificate import Certificate, Recording, outcome_at
+from asp_neuro.exit import NEVER, first_crossing
+
+BLUE, ORANGE, GREEN, GREY = "#1b6ca8", "#d1495b", "#3a7d44", "#7a7a7a"
+
+
+def _figure(columns: int) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, columns, figsize=(5.2 * columns, 3.9), constrained_layout=True)
+    for axis in np.atleast_1d(axes):
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25, linewidth=0.6)
+    return figure, axes
+
+
+def certificate_curve(path: Path, calibration: Recording, found: Certificate) -> Path:
+    """Risk, bound and coverage against the threshold; accuracy against the mean number of observations."""
+    figure, (left, right) = _figure(2)
+    rows = [row for row in found.table if row.accepted]
+    tau = np.array([row.threshold for row in rows])
+    left.plot(tau, [100.0 * row.risk for row in rows], color=BLUE, label="wrong among certified exits")
+    left.plot(tau, [100.0 * row.bound for row in rows], color=BLUE, linestyle="--", label="its upper bound")
+    left.axhline(100.0 * found.alpha, color=ORANGE, linewidth=1.0, label=f"promised at most {100.0 * found.alpha:g} %")
+    left.set(xlabel="exit threshold (margin)", ylabel="risk in %", ylim=(0.0, max(20.0, 300.0 * found.alpha)))
+    cover = left.twinx()
+    cover.spines[["top"]].set_visible(False)
+    cover.plot(tau, [100.0 * row.coverage for row in rows], color=GREEN, alpha=0.8)
+    cover.set_ylabel("certified exits in % of the clouds", color=GREEN)
+    cover.set_ylim(0.0, 104.0)
+    if found.certified and found.threshold is not None:
+        left.axvline(found.threshold, color=GREY, linestyle=":", label=f"certified: {found.threshold:.3f}")
+    left.legend(frameon=False, fontsize=8, loc="upper left")
+    _accuracy_curve(right, calibration, found)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _accuracy_curve(axis: Any, calibration: Recording, found: Certificate) -> None:
+    """All answers, whatever made them stop, over a sweep of thresholds."""
+    steps, right = [], []
+    n = np.arange(calibration.n)
+    for tau in np.linspace(0.0, 0.999, 120):
+        crossing = first_crossing(calibration.margins, float(tau))
+        stop = np.where(crossing == NEVER, len(calibration.margins) - 1, crossing)
+        steps.append(float(stop.mean()) + 1.0)
+        right.append(100.0 * float(calibration.correct[stop, n].mean()))
+    axis.plot(steps, right, color=BLUE)
+    if found.certified and found.threshold is not None and found.exit_threshold is None:
+        at = outcome_at(calibration, found.threshold).mean_observations
+        axis.axvline(at, color=GREY, linestyle=":", label=f"certified exit: {at:.2f} observations")
+        axis.legend(frameon=False, fontsize=8, loc="lower right")
+    axis.set(xlabel="observations on average", ylabel="right answers in %, calibration split")
