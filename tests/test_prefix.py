@@ -1,0 +1,181 @@
+"""Streaming is exact: carrying the state equals running the whole prefix again, bit for bit (Thm. S16)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import specs
+
+from asp_neuro import prefix
+from asp_neuro.cloud import Chunking, Chunks
+from asp_neuro.data import load
+from asp_neuro.deployment import open_bundle
+from asp_neuro.episode import _Batch
+from asp_neuro.errors import CheckFailed
+from asp_neuro.exit import ExitRule
+from asp_neuro.grouping import chunks_of
+from asp_neuro.heads.fast import FastHead
+from asp_neuro.host import Host
+from asp_neuro.perceiver import Perceiver
+from asp_neuro.prefix import compare, first_difference, recomputing, streaming
+
+COMPACT = Chunking()  # G=64, K=16, M=16
+MODELS_FOLDER = Path(prefix.__file__).parent / "models"
+RULES = (ExitRule(), ExitRule(0.3, certified=True))
+
+
+def untrained(scorer: str = "bilinear", mask: bool = True) -> Perceiver:
+    rng = np.random.default_rng(0)
+    head = specs.random_head(rng, 64, 64, 2)
+    host = specs.random_host(rng, 64, 64, 10, scorer=scorer, mask=mask)
+    return Perceiver(head, host, COMPACT, tuple(f"class {i}" for i in range(10)))
+
+
+def trained() -> Perceiver:
+    if (MODELS_FOLDER / "compact.net").exists():
+        return open_bundle("compact").perceiver
+    if not (MODELS_FOLDER / "compact.pt").exists():
+        pytest.skip("no trained compact model in this tree")
+    from asp_neuro.training import load_model
+
+    model, recipe, classes, _ = load_model(MODELS_FOLDER / "compact.pt")
+    return Perceiver(model.head.spec(), model.host_spec(), recipe.chunking, classes)
+
+
+MODELS = {"untrained": untrained, "trained": trained}
+
+
+def shapes(perceiver: Perceiver, n: int | None = None) -> Chunks:
+    """Test clouds of the built-in shapes."""
+    clouds = load("shapes", "test", n_points=perceiver.chunking.n_points)
+    clouds = clouds if n is None else clouds.subset(range(0, len(clouds), len(clouds) // n))
+    return chunks_of(clouds.points, perceiver.chunking, clouds.names)
+
+
+@pytest.fixture(scope="module")
+def some() -> tuple[Perceiver, Chunks]:
+    perceiver = untrained()
+    return perceiver, shapes(perceiver, 24)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=("budget", "exit"))
+@pytest.mark.parametrize("model", MODELS)
+def test_streaming_equals_the_prefix_form_bit_for_bit(model: str, rule: ExitRule) -> None:
+    perceiver = MODELS[model]()
+    chunks = shapes(perceiver, 24)
+    report = compare(perceiver, [chunks[:15], chunks[15:]], rule)
+    assert report["equal"]
+    assert report["n"] == len(chunks) >= 24
+    full = len(chunks) * perceiver.chunking.n_chunks
+    assert report["observations"] == full if rule.tau is None else report["observations"] < full
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES, ids=("budget", "exit"))
+@pytest.mark.parametrize("model", MODELS)
+def test_streaming_equals_the_prefix_form_over_the_whole_test_split(model: str, rule: ExitRule) -> None:
+    perceiver = MODELS[model]()
+    chunks = shapes(perceiver)
+    report = compare(perceiver, [chunks[at : at + 128] for at in range(0, len(chunks), 128)], rule)
+    assert report["equal"]
+    assert report["n"] == 600
+
+
+@pytest.mark.parametrize(("scorer", "mask"), [("geometry", True), ("belief", True), ("bilinear", False)])
+def test_the_forms_agree_for_every_way_to_choose(some, scorer: str, mask: bool) -> None:
+    assert compare(untrained(scorer, mask), [some[1][:6]], ExitRule(0.4))["equal"]
+
+
+def test_the_record_is_that_of_the_answers(some) -> None:
+    perceiver, chunks = some
+    for rule in RULES:
+        answers, ends = perceiver.answers(chunks, rule), recomputing(perceiver, chunks, rule).ends
+        assert [(a.order, a.labels, a.exit) for a in answers] == [(e.order, e.labels, e.exit) for e in ends]
+
+
+# Costs
+
+
+def test_the_prefix_form_costs_half_of_m_plus_one_times_as_much(some) -> None:
+    perceiver, chunks = some
+    report = compare(perceiver, [chunks], ExitRule())
+    expected = (perceiver.chunking.n_chunks + 1) / 2
+    assert report["ratio"]["mixer"] == expected
+    assert report["ratio"]["head"] == expected
+    assert report["ratio"]["encoder"] == pytest.approx(expected, rel=0.1)  # chunks differ in their number of groups
+    assert report["prefix"]["seconds"] > report["streaming"]["seconds"] > 0.0
+
+
+def test_macs_by_hand() -> None:
+    rng = np.random.default_rng(1)
+    perceiver = specs.random_perceiver(rng)  # D = H = 16, L = 2, edges 8 and 12, K = 8, M = 6
+    chunks = chunks_of(specs.random_clouds(rng, 3), perceiver.chunking, cache=False)
+    macs = streaming(perceiver, chunks, ExitRule()).macs
+    n_groups = int(chunks.belongs().sum())  # every chunk is encoded once
+    assert macs["encoder"] == n_groups * (8 * (6 * 8 + 8 * 12) + 15 * 16 + 16 * 16)
+    assert macs["mixer"] == 3 * 6 * (16 * 80 + 2 * 16)
+    assert macs["head"] == 3 * 6 * 2 * 16 * 16
+
+
+# Planted faults: each makes the streaming form wrong, and the comparison must say so
+
+
+def stale_carry(patch: pytest.MonkeyPatch) -> None:
+    """The mixer forgets to advance: every step starts from the carry it was given first."""
+    mix = Host.mix
+    patch.setattr(Host, "mix", lambda host, carry, gates: (mix(host, carry, gates)[0], carry))
+
+
+def carry_of_another_cloud(patch: pytest.MonkeyPatch) -> None:
+    keep = _Batch.keep
+
+    def wrong(batch: _Batch, going: np.ndarray) -> None:
+        keep(batch, going)
+        batch.carry = np.roll(batch.carry, 1, axis=0)
+
+    patch.setattr(_Batch, "keep", wrong)
+
+
+def membranes_of_another_cloud(patch: pytest.MonkeyPatch) -> None:
+    keep = FastHead.keep
+
+    def wrong(head: FastHead, rows: np.ndarray) -> None:
+        keep(head, rows)
+        head.membranes[0] = np.roll(head.membranes[0], 1, axis=0)
+
+    patch.setattr(FastHead, "keep", wrong)
+
+
+def spikes_forgotten(patch: pytest.MonkeyPatch) -> None:
+    keep = FastHead.keep
+
+    def wrong(head: FastHead, rows: np.ndarray) -> None:
+        keep(head, rows)
+        head.spikes = [np.zeros_like(s) for s in head.spikes]
+
+    patch.setattr(FastHead, "keep", wrong)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=("budget", "exit"))
+@pytest.mark.parametrize(
+    "plant",
+    [stale_carry, carry_of_another_cloud, membranes_of_another_cloud, spikes_forgotten],
+    ids=lambda f: f.__name__,
+)
+def test_a_wrong_carry_is_caught(some, plant, rule: ExitRule) -> None:
+    perceiver, chunks = some
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        with pytest.raises(CheckFailed, match=r"differ, in the batch from cloud 0: observation [2-4]"):
+            compare(perceiver, [chunks], rule)
+
+
+def test_a_single_bit_is_caught(some) -> None:
+    perceiver, chunks = some
+    one, other = streaming(perceiver, chunks, ExitRule()), recomputing(perceiver, chunks, ExitRule())
+    assert first_difference(one, other) is None
+    belief = other.observations[6].belief
+    belief[3, 5] = np.nextafter(belief[3, 5], np.inf)
+    assert first_difference(one, other) == "observation 7, cloud 3: belief differs in 1 places of the batch"
