@@ -29,6 +29,7 @@ import numpy as np
 from asp_neuro.cloud import Chunking, Chunks, cut
 from asp_neuro.episode import Answer, episodes
 from asp_neuro.errors import ConfigError
+from asp_neuro.exact import run_exact
 from asp_neuro.exit import ExitRule
 from asp_neuro.head_spec import STATE_BITS_MAX, STATE_BITS_MIN, HeadSpec, LayerSpec
 from asp_neuro.heads.fast import FastHead
@@ -95,6 +96,13 @@ def cost_row(what: str, without: float, with_guard: float, n_looks: int) -> dict
 def replay_cost(perceiver: Perceiver, chunks: Chunks, rule: ExitRule) -> float:
     """Milliseconds an episode of the exact replay, host included."""
     return 1e3 * alternate(lambda: [perceiver.recompute(chunks[i : i + 1], rule) for i in range(8)])[0] / 8
+
+
+def exact_head_cost(width: int = 64, n_steps: int = 16) -> float:
+    """Milliseconds an episode of the exact head alone, two layers."""
+    rng = np.random.default_rng(0)
+    spec, drives = specs.random_head(rng, width, width, 2), specs.random_drives(rng, n_steps, 1, width)
+    return 1e3 * alternate(lambda: run_exact(spec, drives))[0]
 
 
 def at_scale(head: HeadSpec, state_bits: int) -> HeadSpec:
@@ -175,7 +183,8 @@ def main() -> None:
     rule = perceiver.exit_rule if args.threshold is None else ExitRule(args.threshold)
     costs = [head_cost(width, batch) for width in (64, 128) for batch in (1, 64, 256)]
     costs += [engine_cost(perceiver, chunks[:n], rule) for n in (1, 64)]
-    found: dict[str, Any] = {"cost": costs, "replay_ms": replay_cost(perceiver, chunks, rule)}
+    found: dict[str, Any] = {"cost": costs, "exact_head_ms": exact_head_cost()}
+    found["replay_ms"] = replay_cost(perceiver, chunks, rule)
     if args.bundle:
         found["preserved"] = preserved_shares(perceiver, chunks, rule)
     print(json.dumps(found) if args.json else as_text(found))
@@ -187,7 +196,10 @@ def as_text(found: dict[str, Any]) -> str:
         for row in found["cost"]
     ]
     parts = [table(rows, ("", "us/observation", "with guard", "overhead"))]
-    parts.append(f"Exact replay: {found['replay_ms']:.1f} ms an episode, host included.")
+    parts.append(
+        f"Exact head, 64 wide, 2 layers: {found['exact_head_ms']:.1f} ms an episode of 16 observations; "
+        f"exact replay with the host: {found['replay_ms']:.1f} ms."
+    )
     if "preserved" in found:
         heads = list(found["preserved"][0])
         lines = [[_cell(row[key]) for key in heads] for row in found["preserved"]]
