@@ -196,6 +196,15 @@ def run(
     return report, final
 
 
+def compare_forms(deployed: Deployed, clouds: CloudSet, rule: ExitRule, batch: int = BATCH) -> dict[str, Any]:
+    """Streaming and prefix form of the same episodes: equal bit for bit, or CheckFailed, and what each costs."""
+    from asp_neuro import prefix
+
+    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
+    starts = progress(range(0, len(chunks), batch), label="both forms")
+    return prefix.compare(deployed.perceiver, (chunks[start : start + batch] for start in starts), rule)
+
+
 def _preserved_share(answers: list[Answer]) -> float:
     return float(np.mean([a.verdict is not None and a.verdict.preserved for a in answers]))
 

@@ -261,6 +261,9 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=whole(1), metavar="N", help="default 1; answers do not depend on it")
     parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there")
     parser.add_argument("--no-exit", action="store_true", help="read the whole budget")
+    parser.add_argument(
+        "--prefix", action="store_true", help="also run without carried state: bit for bit the same? at what cost?"
+    )
     parser.add_argument("--threshold", type=float, metavar="X", help="exit at margin X, without a promise")
     parser.add_argument("--uncertified", action="store_true", help="use a stored threshold whose certificate is void")
     parser.add_argument(
@@ -290,6 +293,8 @@ def run(args: argparse.Namespace) -> Outcome:
         report, answers = deployment.run(
             deployed, clouds, rule, args.backend, args.batch, write, args.on_unproven == "recompute", args.exact
         )
+    if args.prefix:
+        report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
     text, code = _run_text(report), 0
     if args.feedback is not None:
         from asp_neuro import monitor
@@ -340,7 +345,17 @@ def _run_text(report: dict[str, Any]) -> str:
         rows.append(("computed again exactly", f"{report['recomputed']} answers"))
     rows.append(("time", f"{report['seconds']:.2f} s, {1e3 * report['seconds'] / report['n']:.2f} ms a cloud"))
     rows.append(("model", report["sha256"][:16]))
-    return table(rows, ("", ""))
+    return table(rows, ("", "")) + (_prefix_text(report["prefix"]) if "prefix" in report else "")
+
+
+def _prefix_text(report: dict[str, Any]) -> str:
+    parts, forms = ("encoder", "mixer", "head"), ("streaming", "prefix")
+    rows = [(f"{part}, million MACs", *(f"{report[form]['macs'][part] / 1e6:.1f}" for form in forms)) for part in parts]
+    rows.append(("seconds", *(f"{report[form]['seconds']:.3f}" for form in forms)))
+    ratios = [f"{report['ratio'][name]:.2f}" for name in (*parts, "seconds")]
+    said = f"\n\nwithout carried state the same bits in all {report['observations']} observations, at this cost:\n"
+    body = [(*row, ratio) for row, ratio in zip(rows, ratios, strict=True)]
+    return said + table(body, ("", "streaming", "prefix form", "ratio"))
 
 
 def verify_arguments(parser: argparse.ArgumentParser) -> None:

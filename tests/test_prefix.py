@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import specs
 
+from asp_neuro import bundle as bundles
 from asp_neuro import prefix
+from asp_neuro.bundle import Bundle, make_golden
 from asp_neuro.cloud import Chunking, Chunks
 from asp_neuro.data import load
 from asp_neuro.deployment import open_bundle
@@ -29,8 +31,8 @@ RULES = (ExitRule(), ExitRule(0.3, certified=True))
 def untrained(scorer: str = "bilinear", mask: bool = True) -> Perceiver:
     rng = np.random.default_rng(0)
     head = specs.random_head(rng, 64, 64, 2)
-    host = specs.random_host(rng, 64, 64, 10, scorer=scorer, mask=mask)
-    return Perceiver(head, host, COMPACT, tuple(f"class {i}" for i in range(10)))
+    host = specs.random_host(rng, 64, 64, 8, scorer=scorer, mask=mask)
+    return Perceiver(head, host, COMPACT, load("shapes", "test", n_points=64).classes)
 
 
 def trained() -> Perceiver:
@@ -179,3 +181,44 @@ def test_a_single_bit_is_caught(some) -> None:
     belief = other.observations[6].belief
     belief[3, 5] = np.nextafter(belief[3, 5], np.inf)
     assert first_difference(one, other) == "observation 7, cloud 3: belief differs in 1 places of the batch"
+
+
+# The flag
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    perceiver = untrained()
+    rng = np.random.default_rng(2)
+    path = tmp_path / "model.net"
+    bundles.write(
+        path,
+        Bundle(
+            head=perceiver.head,
+            host=perceiver.host,
+            chunking=perceiver.chunking,
+            classes=perceiver.classes,
+            recipe={"name": "random", "data": {"name": "shapes"}},
+            golden=make_golden(perceiver.head, specs.random_drives(rng, 4, 2, 64)),
+            record={},
+            versions={},
+            licence="",
+        ),
+    )
+    return path
+
+
+def test_run_prefix_reports_both_costs(cli, shipped: Path) -> None:
+    words = ("run", str(shipped), "--limit", "5", "--batch", "2", "--no-exit", "--prefix")
+    report = cli(*words, "--json").json["prefix"]
+    assert report["equal"] is True
+    assert (report["n"], report["observations"]) == (5, 80)
+    assert report["ratio"]["head"] == report["prefix"]["macs"]["head"] / report["streaming"]["macs"]["head"] == 8.5
+    assert "the same bits in all 80 observations" in cli(*words).out
+
+
+def test_run_prefix_ends_with_code_1_when_a_carry_is_wrong(cli, shipped: Path, monkeypatch) -> None:
+    stale_carry(monkeypatch)
+    said = cli("run", str(shipped), "--limit", "2", "--no-exit", "--prefix")
+    assert said.code == 1
+    assert "streaming and prefix form differ" in said.err
