@@ -8,7 +8,7 @@ made of them, so that the same code serves every backend, with a batch of one on
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -50,6 +50,17 @@ class Answer:
     probabilities: np.ndarray  # [C] at the stop
     membrane: np.ndarray  # [H] int64, last layer at the stop
     verdict: Verdict | None = None  # whether carrying the state is proven to change nothing; None: nobody looked
+
+
+class Observation(NamedTuple):
+    """One chunk taken, and what is believed after it: what a robot's own loop sees (`Perceiver.episode`)."""
+
+    step: int  # from 1
+    chunk: int
+    label: int
+    margin: float
+    probabilities: np.ndarray  # [C]
+    stops: bool  # whether the episode ends here
 
 
 Episodes = Generator[Request, Response, list[Answer]]
@@ -102,10 +113,12 @@ def episodes(
     exit_rule: ExitRule,
     order: np.ndarray | None = None,
     stability: Stability | None = None,
+    on_observation: Callable[[int, Observation], None] | None = None,
 ) -> Episodes:
     """Play the episodes of a batch of clouds; `units` [H] are the last layer's integer steps per float unit.
 
     With `stability`, and a head that reports guard hits, every answer carries a verdict on spike preservation.
+    `on_observation(row, observation)` is told every step of every cloud.
     """
     batch = _Batch(host, chunks)
     watch = None if stability is None else Watch(stability, batch.geometry, exit_rule)
@@ -127,6 +140,10 @@ def episodes(
         done = crossed if step + 1 < chunks.n_chunks else np.ones(len(gap), dtype=bool)
         if watch is not None:
             watch.observed(Look(step + 1, batch.rows, membrane, batch.belief, logits, done, response.hit))
+        if on_observation is not None:
+            for at, row in enumerate(batch.rows):
+                seen = (int(chosen[at]), int(best[at]), float(gap[at]), probabilities(logits[at]), bool(done[at]))
+                on_observation(int(row), Observation(step + 1, *seen))
         if done.any():
             shares = probabilities(logits[done])
             for place, (at, row) in enumerate(zip(np.flatnonzero(done), batch.rows[done], strict=True)):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from asp_neuro.cloud import Chunking, Chunks, cut
-from asp_neuro.episode import Answer, Episodes, Response, episodes
+from asp_neuro.episode import Answer, Episodes, Observation, Response, episodes
 from asp_neuro.errors import UsageError
 from asp_neuro.exact import ExactHead
 from asp_neuro.exit import ExitRule
@@ -48,6 +49,27 @@ class Perceiver:
     ) -> list[Answer]:
         """The answers of a batch of clouds, cut into chunks."""
         return drive(self.play(chunks, exit_rule, order), self.new_head())
+
+    def episode(self, points: np.ndarray) -> Iterator[Observation]:
+        """One cloud, one observation at a time: for a loop that wants to look, act, and stop by itself."""
+        seen: list[Observation] = []
+        chunks = cut(np.asarray(points)[None], self.chunking)
+        story = episodes(
+            self._host,
+            self.units,
+            chunks,
+            self.exit_rule,
+            on_observation=lambda _, observation: seen.append(observation),
+        )
+        head, request = self.new_head(), next(story)
+        head.start(1)
+        while True:
+            try:
+                request = story.send(Response(head.observe(request.drive_int), head.hit))
+            except StopIteration:
+                yield seen[-1]
+                return
+            yield seen[-1]
 
     def play(self, chunks: Chunks, exit_rule: ExitRule | None = None, order: np.ndarray | None = None) -> Episodes:
         """The host's part alone: a generator that yields drives and is sent membranes and guard hits."""

@@ -1,0 +1,182 @@
+"""A bundle at work: which exit it may use, and that its answers depend on nothing but the cloud."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from asp_neuro import bundle as bundles
+from asp_neuro import deployment
+from asp_neuro.data import load
+from asp_neuro.errors import InputError, UsageError
+from asp_neuro.exit import ExitReason, ExitRule
+from asp_neuro.grouping import chunks_of
+from asp_neuro.perceiver import Perceiver
+
+
+@pytest.fixture(scope="module")
+def compact() -> deployment.Deployed:
+    return deployment.open_bundle("compact")
+
+
+@pytest.fixture(scope="module")
+def clouds():
+    return load("shapes", "validation").subset(np.arange(40))
+
+
+def same(ours, theirs) -> bool:
+    """Bit for bit, but for margins (1e-9)."""
+    exact = all(getattr(ours, f) == getattr(theirs, f) for f in ("label", "labels", "order", "observations", "exit"))
+    close = np.allclose(ours.margins, theirs.margins, rtol=0.0, atol=1e-9)
+    return exact and close and np.array_equal(ours.membrane, theirs.membrane)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 256])
+def test_answers_do_not_depend_on_the_batch(compact, clouds, batch):
+    rule, _ = deployment.exit_rule(compact)
+    _, whole = deployment.run(compact, clouds, rule, batch=40)
+    _, parts = deployment.run(compact, clouds, rule, batch=batch)
+    assert all(same(a, b) for a, b in zip(whole, parts, strict=True))
+    assert len({a.observations for a in whole}) > 2  # clouds did leave the batch at different times
+
+
+def test_answers_do_not_depend_on_the_order_of_the_clouds(compact, clouds):
+    rule, _ = deployment.exit_rule(compact)
+    _, forward = deployment.run(compact, clouds, rule)
+    _, backward = deployment.run(compact, clouds.subset(np.arange(40)[::-1]), rule)
+    assert all(same(a, b) for a, b in zip(forward, backward[::-1], strict=True))
+
+
+def test_an_early_exit_is_the_prefix_of_the_full_run(compact, clouds):
+    rule, _ = deployment.exit_rule(compact)
+    _, early = deployment.run(compact, clouds, rule)
+    _, full = deployment.run(compact, clouds, ExitRule())
+    for a, b in zip(early, full, strict=True):
+        assert b.observations == 16
+        assert b.order[: a.observations] == a.order
+        assert np.allclose(b.margins[: a.observations], a.margins, rtol=0.0, atol=1e-9)
+        crossed = [t for t, value in enumerate(b.margins, start=1) if value > rule.tau]
+        assert a.observations == (crossed[0] if crossed else 16)
+
+
+def test_the_learned_order_visits_every_chunk_once(compact, clouds):
+    _, full = deployment.run(compact, clouds, ExitRule())
+    assert all(sorted(a.order) == list(range(16)) for a in full)
+
+
+def test_precedence_is_no_exit_then_threshold_then_certificate(compact):
+    assert deployment.exit_rule(compact, no_exit=True, threshold=0.3)[0] == ExitRule()
+    assert deployment.exit_rule(compact, threshold=0.3)[0] == ExitRule(tau=0.3)
+    certified = deployment.exit_rule(compact)[0]
+    assert certified.certified
+    assert certified.tau == compact.certificate.threshold
+
+
+def test_without_a_certificate_the_whole_budget_is_read_and_said(compact):
+    bare = dataclasses.replace(compact, bundle=bundles.with_certificate(compact.bundle, None, None))
+    rule, sentence = deployment.exit_rule(bare)
+    assert rule == ExitRule()
+    assert "whole budget" in sentence
+
+
+def test_a_certificate_of_another_model_is_refused_unless_told(compact):
+    other = dataclasses.replace(compact, sha256="0" * 64)
+    with pytest.raises(InputError, match="void"):
+        deployment.exit_rule(other)
+    rule, _ = deployment.exit_rule(other, uncertified=True)
+    assert rule.tau == compact.certificate.threshold
+    assert not rule.certified
+
+
+def test_every_answer_is_marked(compact, clouds):
+    rule, _ = deployment.exit_rule(compact)
+    report, answers = deployment.run(compact, clouds, rule)
+    for answer in answers:
+        crossed = answer.margin > rule.tau
+        assert answer.exit is (ExitReason.CERTIFIED if crossed else ExitReason.BUDGET)
+    assert report["exits"]["certified"] + report["exits"]["budget"] == len(clouds)
+    _, uncertified = deployment.run(compact, clouds, ExitRule(tau=0.5))
+    assert ExitReason.CERTIFIED not in {a.exit for a in uncertified}
+
+
+def test_the_line_of_a_cloud_has_every_key(compact, clouds):
+    lines = []
+    deployment.run(compact, clouds, ExitRule(tau=0.5), on_line=lines.append)
+    keys = {"id", "label", "class", "truth", "probability", "margin", "observations", "order", "exit", "preserved"}
+    assert len(lines) == len(clouds)
+    assert all(keys <= set(line) for line in lines)
+    assert [line["id"] for line in lines] == list(clouds.names)
+    assert {line["exit"] for line in lines} <= {"threshold", "budget"}
+
+
+def test_a_turned_up_axis_gives_the_same_answer(tmp_path, compact, clouds):
+    cloud = clouds.points[3].astype(np.float64)
+    np.save(tmp_path / "y.npy", cloud)
+    np.save(tmp_path / "z.npy", np.stack([cloud[:, 0], -cloud[:, 2], cloud[:, 1]], axis=1))
+    rule = ExitRule()
+    answers = [
+        deployment.run(compact, deployment.one_cloud(compact, tmp_path / f"{up}.npy", up), rule)[1][0] for up in "yz"
+    ]
+    assert same(*answers)
+    turned = deployment.run(compact, deployment.one_cloud(compact, tmp_path / "z.npy", "y"), rule)[1][0]
+    assert not same(answers[0], turned)  # the axis does matter
+
+
+def test_recomputing_leaves_proven_answers_alone_and_replaces_the_others(compact, clouds):
+    chunks = chunks_of(clouds.points, compact.bundle.chunking, clouds.names, cache=False)
+    perceiver = compact.perceiver
+    _, plain = deployment.run(compact, clouds, ExitRule())
+    report, mended = deployment.run(compact, clouds, ExitRule(), recompute=True, exact=True)
+    unproven = [i for i, a in enumerate(plain) if not a.verdict.preserved]
+    assert report["recomputed"] == len(unproven)
+    assert report["equal_share"] >= report["preserved_share"]
+    for i, (a, b) in enumerate(zip(plain, mended, strict=True)):
+        expected = perceiver.recompute(chunks[i : i + 1], ExitRule()) if i in unproven else a
+        assert same(expected, b)
+
+
+def test_the_monitor_keeps_its_state_and_raises_the_alarm(tmp_path, compact, clouds):
+    rule, _ = deployment.exit_rule(compact)
+    path = tmp_path / "model.feedback.json"
+    _, answers = deployment.run(compact, clouds, rule)
+    first = deployment.feedback(path, compact, clouds, answers)
+    second = deployment.feedback(path, compact, clouds, answers)
+    assert second.n == 2 * first.n == 2 * sum(a.exit is ExitReason.CERTIFIED for a in answers)
+    assert json.loads(path.read_text())["n"] == second.n
+    wrong = dataclasses.replace(clouds, labels=(clouds.labels + 1) % len(clouds.classes))
+    from asp_neuro import monitor
+
+    assert not monitor.alarm(second)
+    assert monitor.alarm(deployment.feedback(path, compact, wrong, answers))
+
+
+def test_feedback_needs_labels_a_certificate_and_its_own_file(tmp_path, compact, clouds):
+    rule, _ = deployment.exit_rule(compact)
+    _, answers = deployment.run(compact, clouds, rule)
+    unknown = dataclasses.replace(clouds, labels=np.full(len(clouds), -1, dtype=np.int64))
+    with pytest.raises(InputError, match="true class"):
+        deployment.feedback(tmp_path / "a.json", compact, unknown, answers)
+    bare = dataclasses.replace(compact, bundle=bundles.with_certificate(compact.bundle, None, None))
+    with pytest.raises(UsageError, match="certificate"):
+        deployment.feedback(tmp_path / "a.json", bare, clouds, answers)
+    (tmp_path / "b.json").write_text("not a state")
+    with pytest.raises(InputError, match="b.json"):
+        deployment.feedback(tmp_path / "b.json", compact, clouds, answers)
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_three_lines_of_python_answer_for_a_cloud(clouds):
+    import asp_neuro
+
+    model = asp_neuro.load("compact")
+    answer = model(clouds.points[0])
+    assert isinstance(model, Perceiver)
+    assert model.classes[answer.label] in clouds.classes
+    observations = list(model.episode(clouds.points[0]))
+    assert [step.chunk for step in observations] == list(answer.order)
+    assert [step.label for step in observations] == list(answer.labels)
+    assert observations[-1].stops
+    assert not any(step.stops for step in observations[:-1])
