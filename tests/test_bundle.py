@@ -302,7 +302,7 @@ def test_sums_that_could_wrap_in_int32_are_refused():
 @pytest.mark.parametrize("bits", [12.0, True, "12", None])
 def test_a_state_scale_that_is_no_whole_power_is_refused(bits):
     head = make().head
-    with pytest.raises(ConfigError, match="layer 1: state scale .* is not a whole power of two"):
+    with pytest.raises(ConfigError, match=r"layer 1: state scale .* is not a whole power of two"):
         dataclasses.replace(head, layers=(dataclasses.replace(head.layers[0], state_bits=bits),))
 
 
