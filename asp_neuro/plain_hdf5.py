@@ -1,8 +1,8 @@
 """A reader for the plainest HDF5 files, in pure Python: groups with few links, contiguous arrays of numbers and text.
 
-The HDF5 library is written for speed on files that one trusts: HDF5 2.0.0 under h5py crashed within 80 mutants of a good
-file with one large group, when the checksums of the forged metadata fitted. So bundles of unknown origin are not shown
-to it. What is read here is the HDF5 file format 3.0 as the library writes it with bounds V18, and only this:
+The HDF5 library is written for speed on files that one trusts: HDF5 2.0.0 under h5py crashed within 80 mutants of a
+good file with one large group, when the checksums of the forged metadata fitted. So bundles of unknown origin are not
+shown to it. What is read here is the HDF5 file format 3.0 as the library writes it with bounds V18, and only this:
 
     superblock 2 -> object headers 2 (with continuations) -> hard links -> dataspace, datatype, contiguous layout
 
