@@ -2,8 +2,9 @@
 
     python benchmarks/bare_loop/loop.py LAYERS WIDTH STEPS
 
-One ring of vectors, host -> synapses -> neurons -> ... -> host: fewer channels than the head needs (it has ticks too).
-Lava executes every file beside a process's module, hence a folder for this one.
+One ring of vectors, host -> synapses -> neurons -> ... -> host, in the order of Lava's own processes: synapses send
+what they kept and then receive, as Dense does, the others receive and then send, as LIF does. The head has channels for
+its ticks besides. Lava executes every file beside a process's module, hence a folder for this one.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ STEPS_PER_CLOCK = 32
 
 
 class Relay(AbstractProcess):
-    """Sends a vector, receives a vector; the one with `n_steps` also keeps the time and ends the run."""
+    """Receives a vector and sends one; the one with `n_steps` also keeps the time and ends the run."""
 
-    def __init__(self, width: int, n_steps: int = 0) -> None:
-        super().__init__(width=width, n_steps=n_steps)
+    def __init__(self, width: int, sends_first: bool, n_steps: int = 0) -> None:
+        super().__init__(width=width, sends_first=sends_first, n_steps=n_steps)
         self.inp = InPort(shape=(width,))
         self.out = OutPort(shape=(width,))
 
@@ -44,12 +45,17 @@ class PyRelay(PyLoihiProcessModel):
     def __init__(self, proc_params) -> None:
         super().__init__(proc_params)
         self.vector = np.zeros(proc_params["width"], dtype=np.int32)
+        self.sends_first = proc_params["sends_first"]
         self.n_steps = proc_params["n_steps"]
         self.clocks: list[float] = []
 
     def run_spk(self) -> None:
-        self.out.send(self.vector)
-        self.inp.recv()
+        if self.sends_first:
+            self.out.send(self.vector)
+            self.inp.recv()
+        else:
+            self.inp.recv()
+            self.out.send(self.vector)
         if self.n_steps and self.time_step % STEPS_PER_CLOCK == 0:
             self.clocks.append(time.monotonic())
         if self.time_step == self.n_steps:
@@ -58,7 +64,8 @@ class PyRelay(PyLoihiProcessModel):
 
 
 def main(n_layers: int, width: int, n_steps: int) -> None:
-    ring = [Relay(width, n_steps), *(Relay(width) for _ in range(2 * n_layers))]
+    layers = [Relay(width, sends_first) for _ in range(n_layers) for sends_first in (True, False)]
+    ring = [Relay(width, False, n_steps), *layers]
     for one, other in zip(ring, [*ring[1:], ring[0]], strict=True):
         one.out.connect(other.inp)
     ring[0].run(RunSteps(num_steps=2 * n_steps), Loihi2SimCfg())
