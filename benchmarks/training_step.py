@@ -1,0 +1,172 @@
+"""Where a training step spends its time, and what every recipe's step needs of memory.
+
+`python benchmarks/training_step.py [--json]`, one thread.
+
+- time: the compact recipe, batch 32, float and on the integer grid, with and without imitation of the oracle. The whole
+  step (batch, loss, backward, update) against its episode alone (`rollout` forward and backward, encoder left out) and
+  against its head loop alone (every call of the head in that episode, on drives of the same size, forward and
+  backward). Wanted: at most half of the step in the head loop.
+- memory: a float step, an integer step and an evaluation of each recipe in a process of its own, on made-up clouds in
+  the number of its training split. Wanted: under 4 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from machine import alternate, machine, peak_megabytes, spread
+
+from asp_neuro import recipe as recipes
+from asp_neuro import training
+from asp_neuro.cloud import cut
+from asp_neuro.evaluation import evaluate
+from asp_neuro.examples import Examples
+from asp_neuro.model import Sight, follow
+from asp_neuro.recipe import Recipe
+from asp_neuro.report import table, to_json
+from asp_neuro.training import Run, batch_loss
+
+ROUNDS = 8
+# recipe: classes and training clouds
+SIZES = {"compact": (8, 2000), "modelnet10": (10, 3191), "modelnet40": (40, 8143), "modelnet40_m4": (40, 8143)}
+
+
+def made_up(recipe: Recipe, n_classes: int, n: int) -> Examples:
+    """n examples that repeat 64 different random clouds."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(64, recipe.chunking.n_points, 3)) * rng.uniform(0.3, 1.5, (64, 1, 3))
+    chunks = cut(points, recipe.chunking)[np.arange(n) % 64]
+    return Examples(chunks, chunks.groups_of_chunks(), rng.integers(0, n_classes, n))
+
+
+def start(recipe: Recipe, n_classes: int, examples: Examples, deploy: bool = False) -> Run:
+    run = training.start(recipe, tuple(f"class {i}" for i in range(n_classes)), examples)
+    if deploy:
+        enter_grid(run)
+    run.model.train()
+    return run
+
+
+def enter_grid(run: Run) -> None:
+    run.model.head.fix_scales(np.full((run.recipe.model.layers, run.recipe.model.neurons), 8.0))
+    run.model.head.deploy = True
+
+
+def step(run: Run, examples: Examples, index: np.ndarray, rng: np.random.Generator) -> None:
+    """One whole training step, as `training.train_epoch` makes it."""
+    n_chunks, b = run.recipe.chunking.n_chunks, len(index)
+    noise = torch.rand(n_chunks, b, n_chunks).clamp(1e-9, 1.0 - 1e-7)
+    batch = examples.batch(index, run.recipe.augment, rng)
+    loss, _ = batch_loss(run, batch, None, 0.5, noise, torch.rand(b, n_chunks + 1), b)
+    training._update(run, loss, 0.5, 0)
+
+
+def head_loop(run: Run, batch: int) -> Callable[[], None]:
+    """Every call of the head in an episode: M single steps with gradients, and the oracle's looks ahead without."""
+    how, head, n_chunks = run.recipe.train, run.model.head, run.recipe.chunking.n_chunks
+    drives = torch.randn(n_chunks, batch, run.recipe.model.width, requires_grad=True)
+    ahead = torch.randn(batch * n_chunks, run.recipe.model.width)
+    n_ahead = min(how.imitation_steps, n_chunks - 1) if how.imitation > 0.0 else 0
+
+    def loop() -> None:
+        head.zero_grad()
+        folded, state, total = head.fold(), head.start(batch), torch.zeros(())
+        with torch.no_grad():
+            for _ in range(n_ahead):
+                head.step(ahead, head.start(len(ahead)), folded)
+        for drive in drives:
+            state = head.step(drive, state, folded)
+            total = total + state.membrane[-1].mean()
+        total.backward()
+
+    return loop
+
+
+def trials(run: Run, examples: Examples) -> dict[str, Callable[[], None]]:
+    rng, b, n_chunks = np.random.default_rng(0), run.recipe.train.batch, run.recipe.chunking.n_chunks
+    index = np.arange(b)
+    with torch.no_grad():
+        sight = run.model.look(examples.batch(index))
+    sight = Sight(*(part.requires_grad_() for part in sight))
+    order = torch.arange(n_chunks).expand(b, -1)
+
+    def episode() -> None:
+        run.model.zero_grad()
+        run.model.rollout(sight, follow(order), n_chunks).logits.square().mean().backward()
+
+    return {
+        "whole step": lambda: step(run, examples, index, rng),
+        "episode, given order": episode,
+        "head loop": head_loop(run, b),
+    }
+
+
+def times(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
+    recipe = recipes.load("compact")
+    examples = made_up(recipe, 8, 64)
+    found = {}
+    for name, deploy, imitation in (
+        ("float", False, recipe.train.imitation),
+        ("integer grid", True, recipe.train.imitation),
+        ("float, no imitation", False, 0.0),
+    ):
+        run = start(recipe.changed(train={"imitation": imitation}), 8, examples, deploy)
+        found[name] = {part: spread(seconds) for part, seconds in alternate(trials(run, examples), rounds).items()}
+    return found
+
+
+def megabytes(name: str) -> float:
+    """Largest resident size of this process after steps of a recipe."""
+    torch.set_num_threads(1)
+    recipe = recipes.load(name)
+    n_classes, n = SIZES[name]
+    examples = made_up(recipe, n_classes, n)
+    run, rng = start(recipe, n_classes, examples), np.random.default_rng(0)
+    step(run, examples, np.arange(recipe.train.batch), rng)
+    enter_grid(run)
+    step(run, examples, np.arange(recipe.train.batch), rng)
+    few = np.arange(64)
+    evaluate(run.model, Examples(examples.chunks[few], examples.lists[few], examples.labels[few]))
+    return peak_megabytes()
+
+
+def in_child(name: str) -> float:
+    command = [sys.executable, __file__, "--memory-of", name]
+    return float(json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--memory-of", choices=SIZES, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.memory_of is not None:
+        print(json.dumps(megabytes(asked.memory_of)))
+        return
+    torch.set_num_threads(1)
+    timed = times(asked.rounds)
+    memory = {name: in_child(name) for name in SIZES}
+    if asked.json:
+        print(to_json({"machine": machine(), "compact, batch 32": timed, "megabytes": memory}))
+        return
+    print(f"{machine()}; a step of the compact recipe, batch 32, one thread")
+    rows = [
+        (mode, part, *(f"{1e3 * s[k]:.1f}" for k in ("median", "low", "high")), f"{s['median'] / whole:.0%}")
+        for mode, parts in timed.items()
+        for whole in [parts["whole step"]["median"]]
+        for part, s in parts.items()
+    ]
+    print(table(rows, ("head", "part", "median ms", "10 %", "90 %", "share of the step")))
+    rows = [(name, f"{peak:.0f}", f"{peak / 4096:.0%}") for name, peak in memory.items()]
+    print("\n" + table(rows, ("recipe", "peak MB", "of 4 GB")))
+
+
+if __name__ == "__main__":
+    main()
