@@ -1,0 +1,135 @@
+"""The chain that a user types, in an empty folder, and its verbs on the trained compact bundle."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from asp_neuro.data import load
+
+
+@pytest.mark.slow
+@pytest.mark.lava
+def test_train_export_and_run_on_the_simulator_work_without_an_argument(shell, tmp_path):
+    assert shell("train", "--epochs", "1", timeout=600).code == 0  # one epoch: the chain, not the accuracy
+    exported = shell("export", timeout=600)
+    assert exported.code == 0, exported.err
+    done = shell("run", "--backend=sim", "--limit", "2", timeout=600)
+    assert done.code == 0, done.err
+    assert "sim" in done.out
+    assert {path.name for path in tmp_path.iterdir()} >= {"model.pt", "model.net", "model.log.jsonl"}
+
+
+def test_run_prints_the_promised_keys(shell, tmp_path):
+    said = shell("run", "compact", "--limit", "20", "--jsonl", "out.jsonl", "--json")
+    assert said.code == 0, said.err
+    keys = "backend n accuracy mean_observations budget certified_share preserved_share seconds sha256"
+    assert set(keys.split()) <= set(said.json)
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(lines) == said.json["n"] == 20
+
+
+@pytest.mark.lava
+def test_the_simulator_gives_the_answers_of_the_fast_engine(shell, tmp_path):
+    lines = {}
+    for backend in ("fast", "sim"):
+        said = shell("run", "compact", f"--backend={backend}", "--limit", "12", "--jsonl", f"{backend}.jsonl", "--json")
+        assert said.code == 0, said.err
+        assert said.json["backend"] == backend
+        lines[backend] = [json.loads(line) for line in (tmp_path / f"{backend}.jsonl").read_text().splitlines()]
+    for ours, theirs in zip(lines["fast"], lines["sim"], strict=True):
+        for key in ("id", "label", "order", "observations", "exit", "preserved"):
+            assert ours[key] == theirs[key]
+        assert ours["margin"] == pytest.approx(theirs["margin"], abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.lava
+def test_the_simulator_equals_the_fast_engine_over_the_whole_built_in_test_set(shell, tmp_path):
+    lines = {}
+    for backend in ("fast", "sim"):
+        said = shell("run", "compact", f"--backend={backend}", "--jsonl", f"{backend}.jsonl", "--json", timeout=600)
+        assert said.code == 0, said.err
+        lines[backend] = [json.loads(line) for line in (tmp_path / f"{backend}.jsonl").read_text().splitlines()]
+    assert len(lines["fast"]) == 600
+    for row in (*lines["fast"], *lines["sim"]):
+        row["margin"], row["probability"] = round(row["margin"], 9), round(row["probability"], 9)
+    assert lines["fast"] == lines["sim"]
+
+
+def test_one_cloud_from_a_file(shell, tmp_path):
+    np.save(tmp_path / "cloud.npy", load("shapes", "test").points[0].astype(np.float64))
+    said = shell("run", "compact", "--input", "cloud.npy", "--up", "y")
+    assert said.code == 0, said.err
+    assert "chunks looked at" in said.out
+    assert shell("run", "compact", "--input", "cloud.npy", "--json").json["accuracy"] is None
+
+
+def test_a_bundle_given_twice_is_a_usage_error(shell):
+    said = shell("run", "compact", "--bundle", "compact", "--json")
+    assert (said.code, said.json["error"]["kind"]) == (2, "usage")
+
+
+def test_no_bundle_here_says_what_exists(shell):
+    said = shell("run")
+    assert said.code == 2
+    assert "compact" in said.err
+
+
+def test_check_says_whether_it_fits(shell):
+    said = shell("check", "compact", "--json")
+    assert said.code == 0
+    assert said.json["fits"] is True
+    assert said.json["cores"] >= 1
+    assert said.json["violations"] == []
+
+
+def test_show_and_models_tell_what_is_there(shell):
+    assert "compact" in shell("models").out
+    shown = shell("show", "compact")
+    assert shown.code == 0
+    assert "layer" in shown.out
+
+
+def test_certify_refuses_levels_outside_zero_and_one(shell, tmp_path):
+    for words in (("--alpha", "0"), ("--delta", "1.5")):
+        said = shell("certify", "compact", *words, "--json")
+        assert said.code == 2
+        assert words[1].rstrip("0").rstrip(".") in said.json["error"]["message"]
+
+
+def test_certify_stores_the_certificate_and_draws(shell, tmp_path):
+    from asp_neuro import bundle as bundles
+
+    (tmp_path / "model.net").write_bytes(bundles.shipped()["compact"].read_bytes())
+    said = shell("certify", "--alpha", "0.1", "--curve", "curve.png", "--json", timeout=300)
+    assert said.code == 0, said.err
+    keys = "alpha delta n threshold risk bound coverage mean_observations monotone certified"
+    assert set(keys.split()) <= set(said.json)
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
+    assert bundles.read(tmp_path / "model.net").certificate["alpha"] == 0.1
+    strict = shell("certify", "--alpha", "0.005", "--json", timeout=300)
+    assert (strict.code, strict.json.get("certified"), strict.json.get("threshold")) == (1, False, None)
+    run = shell("run", "--limit", "3", "--json")
+    assert run.json["mean_observations"] == run.json["budget"]
+
+
+def test_more_samples_than_there_are_is_refused_with_the_number(shell):
+    said = shell("certify", "compact", "--alpha", "0.001", "--json", timeout=300)
+    assert (said.code, said.json["error"]["kind"]) == (2, "input")
+    assert "800" in said.json["error"]["message"]
+
+
+def test_an_alarm_of_the_monitor_ends_with_exit_code_one(shell, tmp_path):
+    from asp_neuro import monitor
+    from asp_neuro.deployment import open_bundle
+
+    deployed = open_bundle("compact")
+    state = monitor.start(deployed.sha256, deployed.certificate.alpha)
+    state = monitor.update_all(state, [True] * 60)
+    (tmp_path / "watch.json").write_text(json.dumps(state.to_dict()))
+    said = shell("run", "compact", "--limit", "5", "--feedback", "watch.json", "--json")
+    assert said.code == 1
+    assert said.json["monitor"]["alarm"] is True

@@ -1,0 +1,69 @@
+"""export: copies the trained integers, refuses what does not fit, gives the same bytes twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from asp_neuro import bundle as bundles
+from asp_neuro import checkpoint, export
+
+COMPACT = bundles.shipped()["compact"].with_suffix(".pt")
+
+
+def stored() -> dict:
+    return {k: v for k, v in checkpoint.load(COMPACT).items() if k not in ("format", "version")}
+
+
+@pytest.fixture(scope="module")
+def exported():
+    return export.export(COMPACT)
+
+
+def test_the_bundle_holds_the_trained_integers(exported):
+    from asp_neuro.training import load_model
+
+    model, *_ = load_model(COMPACT)
+    for ours, theirs in zip(exported.bundle.head.layers, model.head.spec().layers, strict=True):
+        assert np.array_equal(ours.weight_int, theirs.weight_int)
+        assert np.array_equal(ours.theta_fire_int, theirs.theta_fire_int)
+    assert not exported.bundle.record["discretised_at_export"]
+
+
+def test_exporting_twice_gives_identical_bytes(exported, tmp_path):
+    bundles.write(tmp_path / "a.net", exported.bundle)
+    bundles.write(tmp_path / "b.net", export.export(COMPACT).bundle)
+    assert (tmp_path / "a.net").read_bytes() == (tmp_path / "b.net").read_bytes()
+
+
+def test_the_exported_network_loses_at_most_half_a_point(exported):
+    assert exported.float_accuracy - exported.deploy_accuracy <= 0.005
+    assert "validation clouds" in exported.text
+
+
+def test_a_checkpoint_that_never_reached_the_grid_is_discretised_with_a_warning(tmp_path, capsys):
+    content = stored()
+    content["deploy"] = False
+    for index in range(2):
+        content["model"][f"head.layers.{index}.state_bits"].fill_(0)
+    checkpoint.save(tmp_path / "float.pt", content)
+    made = export.export(tmp_path / "float.pt")
+    assert "never ran on the integer grid" in capsys.readouterr().err
+    assert made.bundle.record["discretised_at_export"]
+    assert made.deploy_accuracy > 0.85
+
+
+def test_a_head_that_does_not_fit_is_refused_and_nothing_is_written(tmp_path, shell):
+    content = stored()
+    content["model"]["head.layers.1.bias"] += 1e6
+    checkpoint.save(tmp_path / "model.pt", content)
+    said = shell("export", "model.pt", "--json")
+    assert said.code == 2
+    assert "layer 2: bias" in said.json["error"]["message"]
+    assert not (tmp_path / "model.net").exists()
+
+
+def test_a_missing_checkpoint_says_how_to_make_one(shell):
+    said = shell("export")
+    assert said.code == 2
+    assert "asp-neuro train" in said.err

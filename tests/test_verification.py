@@ -1,0 +1,171 @@
+"""verify: equal engines pass, and a fault planted in any of them is found and named."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from asp_neuro import deployment, verification
+from asp_neuro.data import load
+from asp_neuro.exit import ExitRule
+from asp_neuro.grouping import chunks_of
+from asp_neuro.head_spec import HeadSpec, run_reference
+from asp_neuro.verification import Findings, compare_answers, fast_engine, lava_engine, torch_engine, verify
+
+MODELS = deployment.bundles.shipped()["compact"].parent
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return deployment.open_bundle("compact").bundle
+
+
+@pytest.fixture(scope="module")
+def chunks(bundle):
+    clouds = load("shapes", "validation").subset(np.arange(6))
+    return chunks_of(clouds.points, bundle.chunking, clouds.names, cache=False)
+
+
+IDS = [f"cloud {i}" for i in range(6)]
+
+
+def test_reference_fast_engine_and_trained_module_agree_bit_for_bit(bundle, chunks):
+    found = verify(bundle, chunks, IDS, ExitRule(), MODELS / "compact.pt", lava=False)
+    assert found.mismatches == 0
+    assert found.first is None
+    assert {"reference", "fast", "torch"} <= set(found.engines)
+    assert found.compared["spikes"] == found.compared["membranes"] > 50_000
+    assert found.compared["answers"] == 6
+
+
+@pytest.mark.lava
+def test_lava_agrees_bit_for_bit(bundle, chunks):
+    found = verify(bundle, chunks, IDS, ExitRule(tau=0.7), lava=True)
+    assert found.mismatches == 0
+    assert "lava" in found.engines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["test"])
+def test_the_trained_module_and_the_fast_engine_agree_over_the_whole_split(bundle, split):
+    clouds = load("shapes", split)
+    chunks = chunks_of(clouds.points, bundle.chunking, clouds.names)
+    perceiver = deployment.open_bundle("compact").perceiver
+    torch_head = torch_engine(MODELS / "compact.pt")
+    for start in range(0, len(clouds), 200):
+        drives = verification.record_drives(perceiver, chunks[start : start + 200])
+        found = Findings()
+        expected = run_reference(bundle.head, drives)[:2]
+        engines = {"fast": fast_engine, "torch": torch_head}
+        verification.compare_heads(found, split, bundle.head, drives, expected, engines)
+        assert found.mismatches == 0, found.first
+
+
+def changed(spec: HeadSpec, layer: int, **arrays) -> HeadSpec:
+    layers = list(spec.layers)
+    layers[layer] = dataclasses.replace(layers[layer], **arrays)
+    return HeadSpec(tuple(layers))
+
+
+def one_more(values: np.ndarray, neuron: int, by: int) -> np.ndarray:
+    out = values.copy()
+    out.flat[neuron] += by
+    return out
+
+
+FAULTS = {
+    "a weight off by one step": lambda s: changed(s, 0, weight_int=one_more(s.layers[0].weight_int, 5, 2)),
+    "a leak off by one": lambda s: changed(
+        s, 0, lambda_int=one_more(s.layers[0].lambda_int, 1, -1 if s.layers[0].lambda_int[1] else 1)
+    ),
+    "a reset off by one": lambda s: changed(s, 0, theta_int=one_more(s.layers[0].theta_int, 2, 1)),
+    "a bias off by one": lambda s: changed(s, -1, bias_int=one_more(s.layers[-1].bias_int, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_constant_off_by_one_in_an_engine_is_found(bundle, chunks, fault):
+    def faulty(spec, drives):
+        return fast_engine(FAULTS[fault](spec), drives)
+
+    found = verify(bundle, chunks, IDS, ExitRule(), lava=False, engines={"faulty": faulty})
+    assert found.mismatches > 0
+    assert found.first["engine"] == "faulty"
+    assert {"where", "what", "cloud", "step", "layer", "neuron", "expected", "found"} <= set(found.first)
+    assert found.first["expected"] != found.first["found"]
+
+
+def test_a_leaked_state_is_found(bundle, chunks):
+    """A state that survives from one cloud into the next: the reset is forgotten."""
+
+    def rerun(spec, drives):
+        twice = fast_engine(spec, np.concatenate([drives, drives], axis=0))  # the second starts where the first ended
+        return tuple(part[len(drives) :] for part in twice)
+
+    found = verify(bundle, chunks, IDS, ExitRule(), lava=False, engines={"leaky": rerun})
+    assert found.mismatches > 0
+    assert found.first["step"] == 1
+
+
+def test_a_threshold_that_fires_at_equality_is_found():
+    """On random heads nothing stands exactly at the threshold; a hand-made head does."""
+    from asp_neuro.head_spec import LayerSpec
+
+    one = np.ones(1, dtype=np.int64)
+    layer = LayerSpec(2 * one[:, None], 0 * one, 4000 * one, 64 * one, 64 * one, np.ones(1), 12)
+    spec, drives = HeadSpec((layer,)), np.full((3, 1, 1), 32)
+    expected = run_reference(spec, drives)[:2]
+    assert expected[0][0].item() == 64
+    assert expected[1][0].item() == 0
+
+    def eager(spec, drives):
+        return fast_engine(changed(spec, 0, theta_fire_int=spec.layers[0].theta_fire_int - 1), drives)
+
+    found = Findings()
+    verification.compare_heads(found, "equality", spec, drives, expected, {"eager": eager})
+    assert found.first["what"] in ("membranes", "spikes")
+    assert found.mismatches > 0
+
+
+def test_a_wrong_answer_is_found_and_named(bundle, chunks):
+    answers = deployment.open_bundle("compact").perceiver.answers(chunks, ExitRule())
+    for change in (
+        {"order": answers[2].order[::-1]},
+        {"observations": 3},
+        {"membrane": one_more(answers[2].membrane, 7, 1)},
+        {"margins": (*answers[2].margins[:-1], answers[2].margins[-1] + 1e-6)},
+    ):
+        spoiled = [*answers[:2], dataclasses.replace(answers[2], **change), *answers[3:]]
+        found = Findings()
+        compare_answers(found, "spoiled", IDS, answers, spoiled)
+        assert found.mismatches == 1
+        assert found.first["cloud"] == "cloud 2"
+        assert found.compared["answers"] == 6
+
+
+def test_a_checkpoint_of_another_training_is_refused(bundle, chunks, tmp_path):
+    import torch
+
+    from asp_neuro import checkpoint
+    from asp_neuro.errors import InputError
+
+    stored = checkpoint.load(MODELS / "compact.pt")
+    stored["model"]["head.layers.0.bias"] += 0.5
+    content = {k: v for k, v in stored.items() if k not in ("format", "version")}
+    checkpoint.save(tmp_path / "other.pt", content)
+    assert torch.is_tensor(stored["model"]["head.layers.0.bias"])
+    with pytest.raises(InputError, match="layer 1, bias_int differs"):
+        verify(bundle, chunks, IDS, ExitRule(), tmp_path / "other.pt", lava=False)
+
+
+@pytest.mark.lava
+@pytest.mark.slow
+def test_a_fault_in_lava_is_found(bundle, chunks):
+    def faulty(spec, drives):
+        return lava_engine(FAULTS["a reset off by one"](spec), drives)
+
+    found = verify(bundle, chunks, IDS, ExitRule(), lava=False, engines={"lava": faulty})
+    assert found.mismatches > 0
+    assert found.first["engine"] == "lava"
