@@ -43,6 +43,7 @@ LOIHI2_PARTITIONS = ("oheogulch", "kp")  # how the partitions with Loihi 2 begin
 HOST_BINARY = "nxcore/bin/nx_driver_server"  # Lava's own default
 DOWN = ("down", "drain", "drng", "fail", "maint", "unk")  # node states that take no job
 ANSWER_SECONDS = 10.0  # that sinfo and ping may take
+STALL_SECONDS = 1200.0  # longest silence of a session: a job may wait for its board
 CHIP_TICK_BITS, CHIP_HIT_BITS = 8, 16  # of a 24-bit message; no episode has more than 128 observations
 PROFILE = "ASP_NEURO_PROFILE"  # a file for what the profilers measured
 
@@ -111,13 +112,14 @@ def answers_on_chip(
 
 @contextmanager
 def _leader_of_chip(session: Any) -> Iterator[None]:
-    """While this lasts, sessions start the leader of `heads/loihi2.py`."""
-    kept = session.PROGRAM
-    session.PROGRAM = kept.replace("asp_neuro.heads.simulator", "asp_neuro.heads.loihi2")
+    """While this lasts, sessions start the leader of `heads/loihi2.py` and are patient with it."""
+    kept = session.PROGRAM, session.STALL_SECONDS
+    session.PROGRAM = kept[0].replace("asp_neuro.heads.simulator", "asp_neuro.heads.loihi2")
+    session.STALL_SECONDS = STALL_SECONDS
     try:
         yield
     finally:
-        session.PROGRAM = kept
+        session.PROGRAM, session.STALL_SECONDS = kept
 
 
 def typed(error: AspError) -> AspError:
