@@ -130,7 +130,7 @@ def main() -> None:
     if asked.json:
         print(to_json(report))
         return
-    print(f"{machine()}; head forward + backward, T={STEPS}, batch {BATCH}, {LAYERS} layers, one thread")
+    print(f"{machine()}; head forward + backward, T={STEPS}, batch {BATCH}, {LAYERS} layers, one thread, CPU time")
     print(table(rows, ("width", "head", "median ms", "10 %", "90 %", "times ours")))
 
 

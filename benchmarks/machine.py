@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,17 +22,28 @@ def machine() -> str:
     return f"{len(os.sched_getaffinity(0))} cores, {name}, load {os.getloadavg()[0]:.1f}"
 
 
+def one_thread() -> None:
+    """Start this script again with BLAS bound to one thread: the libraries read it when they are loaded."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    if any(os.environ.get(name) != "1" for name in names):
+        os.environ.update(dict.fromkeys(names, "1"))
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
 def alternate(trials: dict[str, Callable[[], object]], rounds: int) -> dict[str, np.ndarray]:
-    """Seconds [rounds] of each trial, in turns, so that other work on the machine meets all of them alike."""
+    """CPU seconds [rounds] of each trial, in turns, so that other work on the machine meets all of them alike.
+
+    CPU time of this process, not the wall clock: on one thread the two are the same on an idle machine.
+    """
     for trial in trials.values():  # warm up
         trial()
         trial()
     seconds: dict[str, list[float]] = {name: [] for name in trials}
     for _ in range(rounds):
         for name, trial in trials.items():
-            began = time.perf_counter()
+            began = time.process_time()
             trial()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(time.process_time() - began)
     return {name: np.array(times) for name, times in seconds.items()}
 
 

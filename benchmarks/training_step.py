@@ -156,7 +156,7 @@ def main() -> None:
     if asked.json:
         print(to_json({"machine": machine(), "compact, batch 32": timed, "megabytes": memory}))
         return
-    print(f"{machine()}; a step of the compact recipe, batch 32, one thread")
+    print(f"{machine()}; a step of the compact recipe, batch 32, one thread, CPU time")
     rows = [
         (mode, part, *(f"{1e3 * s[k]:.1f}" for k in ("median", "low", "high")), f"{s['median'] / whole:.0%}")
         for mode, parts in timed.items()
