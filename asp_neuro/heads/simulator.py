@@ -212,7 +212,6 @@ def network(job: Job, results: int, records: list[int]) -> Host:
     story = functools.partial(answer_clouds if job.chunks is not None else play_drives, job, results)
     host = Host(job.head.n_inputs, width, story, functools.partial(pauses, job))
     host.drive_out.connect(head.drive_in)
-    host.tick_out.connect(head.tick_in)
     head.u_out.connect(host.u_in)
     for number, file in enumerate(records, start=1):
         recorder = Recorder(width, number, file)

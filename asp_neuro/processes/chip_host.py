@@ -1,10 +1,9 @@
 """ChipHost: the Host of a head on a Loihi 2 chip, tolerant of the way there and back.
 
-What it sends takes about two time steps to reach the neurons, what they say about one to come back, and the three
-ways (drive, tick, membrane) need not take equally long. Ticks make that harmless:
-
-- a tick leaves TICK_LEAD steps later than the simulator's; the neurons add up what arrives until then;
-- the membrane is taken SETTLE_STEPS after the tick has come back; neurons hold it until their next tick.
+What it sends takes about two time steps to reach the neurons, what they say about one to come back. Ticks make that
+harmless: drive and tick go in one message through one Dense, neurons add up what arrives until the tick, and hold
+their membranes until the next. Membrane and tick come back by two ways that need not take equally long, so the
+membrane is taken SETTLE_STEPS after the tick.
 
 Messages have 24 bits. A membrane is signed and comes back in 32 bits without its sign; a tick word is unsigned: the
 observation index in its lower 8 bits, above them the first guard hit (`guard.hit_words`), 0 for none.
@@ -26,9 +25,7 @@ from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 from asp_neuro.episode import Request, Response
 from asp_neuro.heads.preflight import CHIP_TICK_BITS
 from asp_neuro.processes.host import PyHostModel
-from asp_neuro.processes.soft_lif import IDLE
 
-TICK_LEAD = 2
 SETTLE_STEPS = 2
 MESSAGE_BITS = 24
 
@@ -63,8 +60,7 @@ class ChipHost(AbstractProcess):
         super().__init__(name="host", n_inputs=n_inputs, play=play, pauses=pauses, hits=hits)
         self.u_in = InPort(shape=(n_neurons,))
         self.done_in = InPort(shape=(1,))
-        self.drive_out = OutPort(shape=(n_inputs,))
-        self.tick_out = OutPort(shape=(1,))
+        self.drive_out = OutPort(shape=(n_inputs + 1,))
 
 
 @implements(proc=ChipHost, protocol=LoihiProtocol)
@@ -80,12 +76,10 @@ class PyChipHostModel(PyHostModel):
     def __init__(self, proc_params) -> None:  # type: ignore[no-untyped-def]
         super().__init__(proc_params)
         self.hits = proc_params["hits"]
-        self.lead = TICK_LEAD
         self.settling = -1  # steps until the membrane is taken; below 0: nothing has come back
         self.hit = 0
 
     def run_spk(self) -> None:
-        self.tick_out.send(self.next_tick())
         membrane, word = sign_extended(self.u_in.recv()), self.done_in.recv()
         if not self.begun:
             self.begun = True
@@ -94,16 +88,6 @@ class PyChipHostModel(PyHostModel):
             hit = np.array([self.hit], dtype=np.int64) if self.hits else None
             self.ask(Response(membrane[None], hit))
         self.drive_out.send(self.next_drive())
-
-    def next_tick(self) -> np.ndarray:
-        """The tick of this step: that of the last drive, once its lead is over."""
-        if not self.tick[0]:
-            return IDLE
-        if self.lead > 0:
-            self.lead -= 1
-            return IDLE
-        word, self.tick, self.lead = chip_word(self.observation), IDLE, TICK_LEAD
-        return word
 
     def has_settled(self, observation: int, hit: int) -> bool:
         if observation:

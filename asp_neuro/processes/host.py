@@ -1,9 +1,8 @@
 """Host: plays episodes against the head, one observation after the other, in one long run.
 
-Each time step it sends the tick of the drive sent the step before, receives, decides, and sends the next drive. A
-drive sent in step n reaches layer 1 in step n + 1 together with its tick, and the last of L layers answers in step n
-+ L: L steps per observation. (Sending the drive before anything is received would cost one more; receiving before the
-tick is sent would lock up a head of one layer.) When the last episode is over the Host asks the runtime to pause,
+Each time step it receives, decides, and sends the next drive with its tick. A drive sent in step n reaches layer 1 in
+step n + 1, as Dense keeps it for a step, and the last of L layers answers in step n + L: L steps per observation. (A
+host that sends before it receives would need one more.) When the last episode is over it asks the runtime to pause,
 which ends the run.
 """
 
@@ -22,7 +21,7 @@ from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 from asp_neuro.episode import Request, Response
-from asp_neuro.processes.soft_lif import IDLE, read_word, tick_word
+from asp_neuro.processes.soft_lif import read_word
 
 
 class Host(AbstractProcess):
@@ -37,8 +36,7 @@ class Host(AbstractProcess):
     ) -> None:
         super().__init__(name="host", n_inputs=n_inputs, play=play, pauses=pauses)
         self.u_in = InPort(shape=(n_neurons + 1,))
-        self.drive_out = OutPort(shape=(n_inputs,))
-        self.tick_out = OutPort(shape=(1,))
+        self.drive_out = OutPort(shape=(n_inputs + 1,))
 
 
 @implements(proc=Host, protocol=LoihiProtocol)
@@ -48,22 +46,18 @@ class PyHostModel(PyLoihiProcessModel):
 
     u_in = LavaPyType(PyInPort.VEC_DENSE, np.int64, precision=24)
     drive_out = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=16)
-    tick_out = LavaPyType(PyOutPort.VEC_DENSE, np.int64)
 
     def __init__(self, proc_params) -> None:  # type: ignore[no-untyped-def]
         super().__init__(proc_params)
         self.story = proc_params["play"]()
         self.pauses = proc_params["pauses"]()
-        self.silence = np.zeros(proc_params["n_inputs"], dtype=np.int32)
-        self.tick = IDLE
+        self.silence = np.zeros(proc_params["n_inputs"] + 1, dtype=np.int32)
         self.observation = 0
         self.begun = False
         self.request: Request | None = None  # waits for its time to be sent
         self.idle = 0
 
     def run_spk(self) -> None:
-        self.tick_out.send(self.tick)
-        self.tick = IDLE
         shown = self.u_in.recv()  # membranes, tick word
         if not self.begun:
             self.begun = True
@@ -82,11 +76,10 @@ class PyHostModel(PyLoihiProcessModel):
             self._req_pause = True
 
     def next_drive(self) -> np.ndarray:
-        """The drive of this step: the one asked for, once its idle steps are over."""
+        """The drive of this step and its tick: the one asked for, once its idle steps are over."""
         if self.request is None or self.idle > 0:
             self.idle -= 1
             return self.silence
         request, self.request = self.request, None
         self.observation = 1 if request.keep is None else self.observation + 1
-        self.tick = tick_word(self.observation)
-        return request.drive_int[0]
+        return np.append(request.drive_int[0], self.observation)

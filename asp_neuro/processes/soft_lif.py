@@ -5,7 +5,8 @@ t >= 2 observe) and above them the first guard hit met on its way through the la
 
 `tick_out` is sent before anything is received, one step late, exactly as Dense sends its sums: so spikes and the tick
 that goes with them reach the next layer in the same time step. An unbuffered tick would be early by one and silently
-wrong from two layers on.
+wrong from two layers on. The first layer's tick comes with its drive, through one more row of the same Dense: the last
+entry of `a_in` is TICK_WEIGHT times the word.
 
 `u_out` shows the membranes and, as its last entry, the tick word of the step, 0 when there was none: who reads a
 membrane knows whether it is valid, for one message (each costs Lava more than a layer's arithmetic).
@@ -29,6 +30,7 @@ from asp_neuro.head_spec import LayerSpec
 from asp_neuro.heads.lava_limits import TICK_BITS
 from asp_neuro.membrane import LEAK_BITS, align_shift, step_float, step_int
 
+TICK_WEIGHT = 2  # the smallest that Dense keeps beside signed weights
 IDLE = np.zeros(1, dtype=np.int64)
 
 
@@ -50,8 +52,8 @@ class SoftLIF(AbstractProcess):
         shift = align_shift(layer.state_bits, first_layer=index == 0)
         super().__init__(name=f"layer {index + 1} neurons", index=index, shift=shift, n_neurons=layer.n_neurons)
         shape = (layer.n_neurons,)
-        self.a_in = InPort(shape=shape)
-        self.tick_in = InPort(shape=(1,))
+        self.a_in = InPort(shape=(layer.n_neurons + 1,) if index == 0 else shape)
+        self.tick_in = InPort(shape=(1,))  # from the layer before; not connected in the first one
         self.tick_out = OutPort(shape=(1,))
         self.s_out = OutPort(shape=shape)
         self.u_out = OutPort(shape=(layer.n_neurons + 1,))
@@ -78,14 +80,22 @@ class PySoftLIFModel(PyLoihiProcessModel):
 
     def run_spk(self) -> None:
         self.tick_out.send(self.passing)
-        self.a_sum += self.a_in.recv()
-        word = self.tick_in.recv()
+        word = self.listen()
         if word[0]:
             self.observe(*read_word(word))
         else:  # between ticks a neuron is silent and holds its state
             self.passing = IDLE
             self.s_out.send(self.silence[:-1])
             self.u_out.send(self.silence)
+
+    def listen(self) -> np.ndarray:
+        """Add up what the synapses bring; returns the tick word of this step."""
+        if self.index > 0:
+            self.a_sum += self.a_in.recv()
+            return self.tick_in.recv()
+        heard = self.a_in.recv()
+        self.a_sum += heard[:-1]
+        return heard[-1:] // TICK_WEIGHT
 
     def observe(self, t: int, hit: int) -> None:
         """One observation. Spikes go out before the guard is asked: the next layer's synapses wait for them."""

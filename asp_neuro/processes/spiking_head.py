@@ -1,7 +1,10 @@
 """SpikingHead: a HeadSpec as Lava processes, stock Dense synapses and SoftLIF neurons.
 
     drive_in -> Dense -> SoftLIF 1 -> Dense -> SoftLIF 2 -> ... -> u_out
-    tick_in ----------->      tick ----------->      tick
+                              tick ----------->      tick
+
+The last entry of `drive_in` is the tick: the first Dense has one more input and one more row for it. A channel of its
+own would cost Lava as much as the layer does.
 
 Residual spikes: the Dense of layer l >= 2 hears every earlier layer. The spikes of layer k arrive k steps after the
 drive, so two layers never speak to one Dense in the same step, and one-bit messages (`num_message_bits=0`) lose
@@ -22,7 +25,7 @@ from lava.utils.weightutils import SignMode
 from asp_neuro.guard import bands
 from asp_neuro.head_spec import HeadSpec, LayerSpec
 from asp_neuro.heads.lava_limits import demand_buildable
-from asp_neuro.processes.soft_lif import SoftLIF
+from asp_neuro.processes.soft_lif import TICK_WEIGHT, SoftLIF
 
 
 class SpikingHead(AbstractProcess):
@@ -35,8 +38,7 @@ class SpikingHead(AbstractProcess):
         demand_buildable(spec, n_steps, drive_bound)
         super().__init__(name="head", spec=spec, n_steps=n_steps, taps=taps)
         width = spec.layers[-1].n_neurons
-        self.drive_in = InPort(shape=(spec.n_inputs,))
-        self.tick_in = InPort(shape=(1,))
+        self.drive_in = InPort(shape=(spec.n_inputs + 1,))
         self.u_out = OutPort(shape=(width + 1,))
         for number in range(1, len(spec.layers) + 1) if taps else ():
             setattr(self, f"u_tap_{number}", OutPort(shape=(width + 1,)))
@@ -45,8 +47,12 @@ class SpikingHead(AbstractProcess):
 
 def synapses(layer: LayerSpec, index: int) -> Dense:
     """Stock Dense that keeps every even weight of [-256, 254]: without MIXED an all-negative matrix loses its -256."""
+    weights = layer.weight_int
+    if index == 0:
+        weights = np.pad(weights, ((0, 1), (0, 1)))
+        weights[-1, -1] = TICK_WEIGHT
     return Dense(
-        weights=layer.weight_int,
+        weights=weights,
         name=f"layer {index + 1} synapses",
         num_weight_bits=8,
         weight_exp=0,
@@ -69,7 +75,6 @@ class SubSpikingHeadModel(AbstractSubProcessModel):
             setattr(self, f"neurons_{index + 1}", lif)
             if index == 0:
                 proc.in_ports.drive_in.connect(dense.s_in)
-                proc.in_ports.tick_in.connect(lif.tick_in)
             else:
                 neurons[-1].tick_out.connect(lif.tick_in)
             for earlier in neurons:
