@@ -304,15 +304,15 @@ def test_with_every_piece_there_the_answers_are_those_of_the_fast_engine(place, 
 @pytest.mark.lava
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("drive_tick_done", "read", "right"),
-    [("4,2,1", "3", True), ("6,2,1", "1", False)],
-    ids=["drive and membrane late", "drive too late"],
+    ("way_in_and_out", "read", "right"),
+    [("5,3", "5", True), ("2,1", "6", False)],
+    ids=["all late", "membrane too late"],
 )
-def test_unequal_ways_are_waited_out_up_to_two_steps(
-    place, monkeypatch, perceiver, chunks, drive_tick_done, read, right
+def test_long_ways_are_waited_out_and_unequal_ones_up_to_a_limit(
+    place, monkeypatch, perceiver, chunks, way_in_and_out, read, right
 ):
     place.sinfo(*FIRST_DOWN)
-    monkeypatch.setenv("STAND_IN_DELAYS", drive_tick_done)
+    monkeypatch.setenv("STAND_IN_DELAYS", way_in_and_out)
     monkeypatch.setenv("STAND_IN_READ", read)
     got = answer(perceiver, chunks[:1], ExitRule(), "loihi2")
     assert np.array_equal(got[0].membrane, perceiver.answers(chunks[:1], ExitRule())[0].membrane) == right

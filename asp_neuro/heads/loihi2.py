@@ -146,10 +146,8 @@ def network(job: Job, results: int, hits: bool) -> ChipHost:
         lif = SoftLIF(layer, index, bands(layer, job.n_steps))
         if index == 0:
             drive_bits = int(dense.num_message_bits.init)  # both ends of a message must agree on its width
-            drives = eio.spike.PyToNxAdapter(shape=(job.head.n_inputs,), num_message_bits=drive_bits)
-            ticks = eio.spike.PyToNxAdapter(shape=(1,), num_message_bits=MESSAGE_BITS)
+            drives = eio.spike.PyToNxAdapter(shape=dense.s_in.shape, num_message_bits=drive_bits)
             _through(drives, host.drive_out, dense.s_in)
-            _through(ticks, host.tick_out, lif.tick_in)
         else:
             neurons[-1].tick_out.connect(lif.tick_in)
         for earlier in neurons:

@@ -1,6 +1,6 @@
 """Adapters between Python and neuro cores: they delay, and keep as many bits as a message has.
 
-$STAND_IN_DELAYS is "drive,tick,done" in time steps; public notebooks say 2, 2 and 1.
+$STAND_IN_DELAYS is "in,out" in time steps; public notebooks say 2 and 1.
 """
 
 import collections
@@ -16,7 +16,7 @@ from lava.magma.core.process.process import AbstractProcess
 from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
-DRIVE, TICK, DONE = (int(steps) for steps in os.environ.get("STAND_IN_DELAYS", "2,2,1").split(","))
+IN, OUT = (int(steps) for steps in os.environ.get("STAND_IN_DELAYS", "2,1").split(","))
 
 
 class Adapter(AbstractProcess):
@@ -28,12 +28,12 @@ class Adapter(AbstractProcess):
 
 class PyToNxAdapter(Adapter):
     def __init__(self, shape, num_message_bits=0) -> None:
-        super().__init__(shape, num_message_bits, TICK if shape == (1,) else DRIVE)
+        super().__init__(shape, num_message_bits, IN)
 
 
 class NxToPyAdapter(Adapter):
     def __init__(self, shape, num_message_bits=0) -> None:
-        super().__init__(shape, num_message_bits, DONE)
+        super().__init__(shape, num_message_bits, OUT)
 
 
 class AdapterModel(PyLoihiProcessModel):
