@@ -259,9 +259,17 @@ class Augmentation:
     jitter: float = 0.01  # standard deviation, clipped at five of them
     turn: float = 0.0  # largest turn about the up axis, in degrees
     drop: float = 0.0  # largest share of the points dropped from their groups (see `Chunks.without`)
+    hide: float = 0.0  # largest share of the groups hidden from their chunks (never a chunk's first)
 
     def __post_init__(self) -> None:
-        for name, low, high in (("scale", 1, 10), ("shift", 0, 10), ("jitter", 0, 1), ("turn", 0, 180), ("drop", 0, 1)):
+        for name, low, high in (
+            ("scale", 1, 10),
+            ("shift", 0, 10),
+            ("jitter", 0, 1),
+            ("turn", 0, 180),
+            ("drop", 0, 1),
+            ("hide", 0, 1),
+        ):
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name} = {getattr(self, name)} must be between {low} and {high}")
 

@@ -34,11 +34,15 @@ class Examples:
             if how.drop > 0.0:
                 share = rng.uniform(0.0, how.drop, size=(len(points), 1))
                 part = part.without(rng.random(points.shape[:2], dtype=np.float32) < share)
+        lists = self.lists[index]
+        if how is not None and rng is not None and how.hide > 0.0:
+            share = rng.uniform(0.0, how.hide, size=(len(points), 1, 1))
+            lists = np.where(rng.random(lists.shape, dtype=np.float32) < share, lists[..., :1], lists)
         descriptors = describe(points, part.mask()).astype(np.float32)
         return Batch(
             torch.from_numpy(points),
             torch.from_numpy(part.members.astype(np.int64)),
-            torch.from_numpy(self.lists[index].astype(np.int64)),
+            torch.from_numpy(lists.astype(np.int64)),
             torch.from_numpy(descriptors),
             torch.from_numpy(self.labels[index]),
         )

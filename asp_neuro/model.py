@@ -53,9 +53,9 @@ class Moment:
     step: int = 0
     mask: bool = True
 
-    def scores(self, policy: Policy) -> Tensor:
-        """[b, M], visited chunks masked out."""
-        scores = policy(self.belief, self.sight.geometry)
+    def scores(self, policy: Policy, alone: bool = False) -> Tensor:
+        """[b, M], visited chunks masked out; `alone`: no gradient reaches the belief, only the policy learns."""
+        scores = policy(self.belief.detach() if alone else self.belief, self.sight.geometry)
         return scores + self.visited * VISITED if self.mask else scores
 
 

@@ -65,6 +65,7 @@ class TrainRecipe:
     imitation: float = 0.0  # weight of imitating the oracle's one-step ranking
     imitation_steps: int = 8
     imitation_temperature: float = 0.3
+    policy_alone: bool = False  # the belief is shaped by the answers only, the policy learns on top of it
     rate_penalty: float = 0.0
     rate_target: float = 0.3
     ema: float = 0.0  # decay per step of the averaged weights; 0 is off

@@ -143,7 +143,7 @@ def batch_loss(
     copied: list[Tensor] = []
 
     def choose(moment: Moment) -> Tensor:
-        scores = moment.scores(model.policy)
+        scores = moment.scores(model.policy, how.policy_alone)
         if how.imitation > 0.0 and moment.step < min(how.imitation_steps, noise.shape[2] - 1):
             likelihood = true_likelihood(model.peek(moment), batch.labels) / how.imitation_temperature
             copied.append(losses.imitation(scores, likelihood + moment.visited * VISITED, 1.0, n_total))
