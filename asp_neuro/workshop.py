@@ -97,11 +97,11 @@ def teacher_logits(path: Path, clouds: CloudSet) -> np.ndarray:
 
 @contextlib.contextmanager
 def processes() -> Iterator[None]:
-    """Join the other processes when started by `torchrun` (gloo on CPU, nccl where there is a GPU)."""
+    """Join the other processes when started by `torchrun` (gloo for tensors on CPU, nccl for those on a GPU)."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield
     finally:
