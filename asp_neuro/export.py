@@ -16,7 +16,6 @@ from asp_neuro import bundle as bundles
 from asp_neuro.bundle import Bundle, make_golden
 from asp_neuro.cloud import Chunks
 from asp_neuro.data import load, locate
-from asp_neuro.episode import Response
 from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.evaluation import Record, accuracy_at, evaluate
 from asp_neuro.examples import Examples, examples_of
@@ -131,16 +130,7 @@ def _drives(perceiver: Perceiver, chunks: Chunks | None) -> np.ndarray:
         bound = perceiver.host.drive_bound()
         shape = (perceiver.chunking.n_chunks, N_GOLDEN, len(bound))
         return np.rint(np.random.default_rng(0).uniform(-0.25, 0.25, shape) * bound).astype(np.int64)
-    drives: list[np.ndarray] = []
-    head, story = perceiver.new_head(), perceiver.play(chunks)
-    request = next(story)
-    head.start(len(chunks))
-    try:
-        while True:
-            drives.append(request.drive_int.astype(np.int64))
-            request = story.send(Response(head.observe(request.drive_int)))
-    except StopIteration:
-        return np.stack(drives)
+    return perceiver.drives(chunks)
 
 
 def _text(bundle: Bundle, measured: dict[str, Any] | None) -> str:

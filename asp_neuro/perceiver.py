@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -75,6 +75,12 @@ class Perceiver:
         """The host's part alone: a generator that yields drives and is sent membranes and guard hits."""
         rule = self.exit_rule if exit_rule is None else exit_rule
         return episodes(self._host, self.units, chunks, rule, order, self._stability)
+
+    def drives(self, chunks: Chunks) -> np.ndarray:
+        """Drives [T, b, n] int64 that clouds bring at full budget: for golden vectors and `verify`."""
+        seen: list[np.ndarray] = []
+        drive(self.play(chunks, ExitRule()), self.new_head(), on_drive=lambda x: seen.append(x.astype(np.int64)))
+        return np.stack(seen)
 
     def new_head(self) -> FastHead:
         return self._engine.fresh()
@@ -150,7 +156,9 @@ def really_equal(answer: Answer, exact: Answer) -> bool:
     return same and exact.verdict.preserved
 
 
-def drive(story: Episodes, head: FastHead | _Alongside) -> list[Answer]:
+def drive(
+    story: Episodes, head: FastHead | _Alongside, on_drive: Callable[[np.ndarray], None] | None = None
+) -> list[Answer]:
     """Let a head on this machine answer a batch of episodes."""
     try:
         request = next(story)
@@ -159,6 +167,8 @@ def drive(story: Episodes, head: FastHead | _Alongside) -> list[Answer]:
                 head.start(len(request.drive_int))
             else:
                 head.keep(request.keep)
+            if on_drive is not None:
+                on_drive(request.drive_int)
             request = story.send(Response(head.observe(request.drive_int), head.hit))
     except StopIteration as finished:
         return finished.value

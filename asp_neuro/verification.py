@@ -15,7 +15,7 @@ import numpy as np
 
 from asp_neuro.bundle import Bundle
 from asp_neuro.cloud import Chunks
-from asp_neuro.episode import Answer, Response
+from asp_neuro.episode import Answer
 from asp_neuro.errors import InputError
 from asp_neuro.exit import ExitRule
 from asp_neuro.head_spec import HeadSpec, LayerSpec, run_reference
@@ -148,20 +148,6 @@ def compare_answers(findings: Findings, name: str, ids: list[str], expected: lis
                 )
 
 
-def record_drives(perceiver: Perceiver, chunks: Chunks) -> np.ndarray:
-    """Drives [T, b, n] that real clouds bring at full budget."""
-    drives: list[np.ndarray] = []
-    head, story = perceiver.new_head(), perceiver.play(chunks, ExitRule())
-    request = next(story)
-    head.start(len(chunks))
-    try:
-        while True:
-            drives.append(request.drive_int.astype(np.int64))
-            request = story.send(Response(head.observe(request.drive_int)))
-    except StopIteration:
-        return np.stack(drives)
-
-
 def random_heads(seed: int, n: int) -> list[tuple[HeadSpec, np.ndarray]]:
     """Small heads of one to three layers with drives that make them fire, some near their thresholds."""
     rng = np.random.default_rng(seed)
@@ -228,7 +214,7 @@ def _verify_clouds(
     lava: bool,
 ) -> None:
     perceiver = Perceiver(bundle.head, bundle.host, bundle.chunking, bundle.classes, rule)
-    drives = record_drives(perceiver, chunks)
+    drives = perceiver.drives(chunks)
     expected = run_reference(bundle.head, drives)[:2]
     compare_heads(findings, "clouds", bundle.head, drives, expected, heads)
     whole = drive(perceiver.play(chunks), perceiver.new_head())

@@ -55,7 +55,7 @@ def test_the_trained_module_and_the_fast_engine_agree_over_the_whole_split(bundl
     perceiver = deployment.open_bundle("compact").perceiver
     torch_head = torch_engine(MODELS / "compact.pt")
     for start in range(0, len(clouds), 200):
-        drives = verification.record_drives(perceiver, chunks[start : start + 200])
+        drives = perceiver.drives(chunks[start : start + 200])
         found = Findings()
         expected = run_reference(bundle.head, drives)[:2]
         engines = {"fast": fast_engine, "torch": torch_head}
