@@ -28,7 +28,7 @@ from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 from asp_neuro.guard import GuardBand, hit_words, hits
 from asp_neuro.head_spec import LayerSpec
 from asp_neuro.heads.lava_limits import TICK_BITS
-from asp_neuro.membrane import LEAK_BITS, align_shift, step_float, step_int
+from asp_neuro.membrane import LEAK_BITS, STATE_MAX, align_shift, step_float, step_int
 
 TICK_WEIGHT = 2  # the smallest that Dense keeps beside signed weights
 IDLE = np.zeros(1, dtype=np.int64)
@@ -76,7 +76,7 @@ class PySoftLIFModel(PyLoihiProcessModel):
         self.index = proc_params["index"]
         self.shift = proc_params["shift"]
         self.passing = IDLE
-        self.silence = np.zeros(proc_params["n_neurons"] + 1)
+        self.silence = np.zeros(proc_params["n_neurons"] + 1, dtype=np.int64)
 
     def run_spk(self) -> None:
         self.tick_out.send(self.passing)
@@ -105,11 +105,16 @@ class PySoftLIFModel(PyLoihiProcessModel):
         self.u, self.s = self.step()
         self.s_out.send(self.s)
         self.a_sum[:] = 0
-        if not hit:
-            near = hits(self.u, self.theta_fire_int, GuardBand(self.guard_width, self.guard_one_sided), t)
-            hit = int(hit_words(near[None], self.index)[0])
-        self.passing = tick_word(t, hit)
+        self.passing = tick_word(t, hit or self.first_hit(t))
         self.u_out.send(np.concatenate([self.u, self.passing]))
+
+    def first_hit(self, t: int) -> int:
+        """The word of this layer's first guard hit, 0 for none. Bands are at most t - 1 wide: one look mostly does."""
+        clear = np.abs(self.u - self.theta_fire_int).min() >= t - 1 and np.abs(self.u).max() < STATE_MAX
+        if clear:
+            return 0
+        near = hits(self.u, self.theta_fire_int, GuardBand(self.guard_width, self.guard_one_sided), t)
+        return int(hit_words(near[None], self.index)[0])
 
     def step(self) -> tuple[np.ndarray, np.ndarray]:
         raise NotImplementedError

@@ -1,14 +1,18 @@
-"""A bare Lava loop: as many processes as the head's session has, as wide, and no work in them. Prints seconds per step.
+"""The head on Lava and a bare Lava loop, in turns within one interpreter. Prints seconds per time step, as JSON.
 
-    python benchmarks/bare_loop/loop.py LAYERS WIDTH STEPS
+    python benchmarks/bare_loop/loop.py JOB ROUNDS
 
-One ring of vectors, host -> synapses -> neurons -> ... -> host, in the order of Lava's own processes: synapses send
-what they kept and then receive, as Dense does, the others receive and then send, as LIF does. The head has channels for
-its ticks besides. Lava executes every file beside a process's module, hence a folder for this one.
+The bare loop has as many processes, as wide, and no work in them: one ring of vectors, host -> synapses -> neurons ->
+... -> host, in the order of Lava's own processes: synapses send what they kept and then receive, as Dense does, the
+others receive and then send, as LIF does. The head has a channel for its ticks besides. Turns of a fraction of a second
+make the ratio robust against other work on the machine. Lava executes every file beside a process's module, hence a
+folder for this one.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 
@@ -24,14 +28,17 @@ from lava.magma.core.run_conditions import RunSteps
 from lava.magma.core.run_configs import Loihi2SimCfg
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
-STEPS_PER_CLOCK = 32
+from asp_neuro.heads.simulator import network
+from asp_neuro.heads.wire import read_job
+
+STEPS_PER_TURN = 160
 
 
 class Relay(AbstractProcess):
-    """Receives a vector and sends one; the one with `n_steps` also keeps the time and ends the run."""
+    """Receives a vector and sends one, in either order."""
 
-    def __init__(self, width: int, sends_first: bool, n_steps: int = 0) -> None:
-        super().__init__(width=width, sends_first=sends_first, n_steps=n_steps)
+    def __init__(self, width: int, sends_first: bool) -> None:
+        super().__init__(width=width, sends_first=sends_first)
         self.inp = InPort(shape=(width,))
         self.out = OutPort(shape=(width,))
 
@@ -46,8 +53,6 @@ class PyRelay(PyLoihiProcessModel):
         super().__init__(proc_params)
         self.vector = np.zeros(proc_params["width"], dtype=np.int32)
         self.sends_first = proc_params["sends_first"]
-        self.n_steps = proc_params["n_steps"]
-        self.clocks: list[float] = []
 
     def run_spk(self) -> None:
         if self.sends_first:
@@ -56,21 +61,34 @@ class PyRelay(PyLoihiProcessModel):
         else:
             self.inp.recv()
             self.out.send(self.vector)
-        if self.n_steps and self.time_step % STEPS_PER_CLOCK == 0:
-            self.clocks.append(time.monotonic())
-        if self.time_step == self.n_steps:
-            print(np.quantile(np.diff(self.clocks), 0.25) / STEPS_PER_CLOCK, flush=True)
-            self._req_pause = True
 
 
-def main(n_layers: int, width: int, n_steps: int) -> None:
+def bare_loop(n_layers: int, width: int) -> Relay:
     layers = [Relay(width, sends_first) for _ in range(n_layers) for sends_first in (True, False)]
-    ring = [Relay(width, False, n_steps), *layers]
+    ring = [Relay(width, False), *layers]
     for one, other in zip(ring, [*ring[1:], ring[0]], strict=True):
         one.out.connect(other.inp)
-    ring[0].run(RunSteps(num_steps=2 * n_steps), Loihi2SimCfg())
-    ring[0].stop()
+    return ring[0]
+
+
+def main(path: str, n_rounds: int) -> None:
+    with open(path, "rb") as file:
+        job = read_job(file)
+    nets = {
+        "head": network(job, os.open(os.devnull, os.O_WRONLY), []),
+        "bare": bare_loop(len(job.head.layers), job.head.layers[0].n_neurons),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in nets}
+    for _ in range(n_rounds + 1):
+        for name, net in nets.items():
+            started = time.perf_counter()
+            config = Loihi2SimCfg(select_tag="fixed_pt", select_sub_proc_model=True)
+            net.run(RunSteps(num_steps=STEPS_PER_TURN), config)
+            seconds[name].append((time.perf_counter() - started) / STEPS_PER_TURN)
+    for net in nets.values():
+        net.stop()
+    print(json.dumps({name: values[1:] for name, values in seconds.items()}))  # the first turn compiled
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(sys.argv[1], int(sys.argv[2]))
