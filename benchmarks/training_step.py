@@ -32,7 +32,7 @@ from asp_neuro.recipe import Recipe
 from asp_neuro.report import table, to_json
 from asp_neuro.training import Run, batch_loss
 
-ROUNDS = 8
+ROUNDS = 5
 # recipe: classes and training clouds
 SIZES = {"compact": (8, 2000), "modelnet10": (10, 3191), "modelnet40": (40, 8143), "modelnet40_m4": (40, 8143)}
 
@@ -41,8 +41,8 @@ def made_up(recipe: Recipe, n_classes: int, n: int) -> Examples:
     """n examples that repeat 64 different random clouds."""
     rng = np.random.default_rng(0)
     points = rng.normal(size=(64, recipe.chunking.n_points, 3)) * rng.uniform(0.3, 1.5, (64, 1, 3))
-    chunks = cut(points, recipe.chunking)[np.arange(n) % 64]
-    return Examples(chunks, chunks.groups_of_chunks(), rng.integers(0, n_classes, n))
+    chunks, again = cut(points, recipe.chunking), np.arange(n) % 64
+    return Examples(chunks[again], chunks.groups_of_chunks()[again], rng.integers(0, n_classes, n))
 
 
 def start(recipe: Recipe, n_classes: int, examples: Examples, deploy: bool = False) -> Run:
