@@ -93,17 +93,19 @@ def exit_rule(
     )
 
 
-def clouds_of(deployed: Deployed, data: str | None, split: str, up: str | None, limit: int | None) -> CloudSet:
+def clouds_of(
+    deployed: Deployed, data: str | None, split: str, up: str | None, limit: int | None, seed: int = 0
+) -> CloudSet:
     """The labelled clouds of the bundle's recipe, or of `data`."""
     name = deployed.bundle.recipe["data"]["name"]
     how = deployed.bundle.chunking
-    found = load(locate(name, data), split, n_points=how.n_points, up=up, classes=deployed.bundle.classes)
+    found = load(locate(name, data), split, n_points=how.n_points, up=up, seed=seed, classes=deployed.bundle.classes)
     return found if limit is None else found.subset(np.arange(min(limit, len(found))))
 
 
-def one_cloud(deployed: Deployed, path: str | Path, up: str | None) -> CloudSet:
+def one_cloud(deployed: Deployed, path: str | Path, up: str | None, seed: int = 0) -> CloudSet:
     """A single cloud from a file, its class unknown."""
-    points = read_cloud(path, n_points=deployed.bundle.chunking.n_points, up=up or "y")
+    points = read_cloud(path, n_points=deployed.bundle.chunking.n_points, up=up or "y", seed=seed)
     labels = np.full(1, -1, dtype=np.int64)
     return CloudSet(points[None], labels, (str(path),), deployed.bundle.classes, str(path))
 

@@ -259,6 +259,13 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=whole(1), metavar="N", help="only the first N clouds")
     parser.add_argument("--batch", type=whole(1), default=256, metavar="N", help="clouds at once on fast (default 256)")
     parser.add_argument("--threads", type=whole(1), metavar="N", help="default 1; answers do not depend on it")
+    parser.add_argument(
+        "--seed",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help="of the data: another draw of shapes or of a mesh's points",
+    )
     parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there")
     parser.add_argument("--no-exit", action="store_true", help="read the whole budget")
     parser.add_argument(
@@ -286,9 +293,9 @@ def run(args: argparse.Namespace) -> Outcome:
     rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
     say(sentence)
     if args.input is not None:
-        clouds = deployment.one_cloud(deployed, args.input, args.up)
+        clouds = deployment.one_cloud(deployed, args.input, args.up, args.seed)
     else:
-        clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
+        clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit, args.seed)
     with jsonl(args.jsonl) as write:
         report, answers = deployment.run(
             deployed, clouds, rule, args.backend, args.batch, write, args.on_unproven == "recompute", args.exact
