@@ -156,6 +156,8 @@ def _explain(error: BaseException) -> tuple[str, str, int]:
 
 
 def _emit(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0":
+        return outcome.exit_code  # under torchrun the first process speaks for all
     text = to_json(outcome.report) if as_json else outcome.text
     try:
         if text:
