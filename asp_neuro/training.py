@@ -326,7 +326,8 @@ def _finish(run: Run, validation: Examples, out: Path, part: Path, main: bool) -
         }
         if main:
             content = {k: v for k, v in _state(run).items() if k in ("recipe", "classes", "deploy")}
-            checkpoint.save(out, {**content, "model": model.state_dict(), "report": report, "history": run.history})
+            kept = {k: v for k, v in report.items() if k != "out"}  # a place on this machine is nobody else's business
+            checkpoint.save(out, {**content, "model": model.state_dict(), "report": kept, "history": run.history})
             part.unlink(missing_ok=True)
     return report
 
