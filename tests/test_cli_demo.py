@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.lava
 def test_the_demo_runs_every_step_and_every_engine_agrees(shell):
-    done = shell("demo", "--epochs", "1", "--limit", "2", "--json")
+    done = shell("demo", "--epochs", "1", "--limit", "2", "--json", timeout=900)
     assert done.code == 0, done.err
     steps = done.json["steps"]
     assert [step["command"].split()[0] for step in steps] == ["train", "export", "run", "run", "verify"]
