@@ -15,13 +15,13 @@ import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro import certificate as certificates
-from asp_neuro import monitor
+from asp_neuro import hardware, monitor
 from asp_neuro.bundle import Bundle
 from asp_neuro.certificate import Certificate, Plan, Recording
 from asp_neuro.cloud import Chunks
 from asp_neuro.data import CloudSet, load, locate, read_cloud
 from asp_neuro.episode import Answer
-from asp_neuro.errors import InputError, UsageError, nearest
+from asp_neuro.errors import CheckFailed, InputError, UsageError, nearest
 from asp_neuro.exit import ExitReason, ExitRule
 from asp_neuro.grouping import chunks_of
 from asp_neuro.perceiver import Perceiver, really_equal
@@ -170,6 +170,8 @@ def run(
 
     `recompute` answers what is not proven again in exact arithmetic; `exact` asks of all answers whether it would.
     """
+    if backend != "fast":
+        demand_fit(deployed)
     perceiver = deployed.perceiver
     chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
     again = 0
@@ -205,6 +207,18 @@ def compare_forms(deployed: Deployed, clouds: CloudSet, rule: ExitRule, batch: i
     chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
     starts = progress(range(0, len(chunks), batch), label="both forms")
     return prefix.compare(deployed.perceiver, (chunks[start : start + batch] for start in starts), rule)
+
+
+def demand_fit(deployed: Deployed, name: str = "loihi2") -> None:
+    """Refuse a head that breaks a design rule before anything is started for it."""
+    golden = deployed.bundle.golden
+    fit = hardware.check(
+        deployed.bundle.head, deployed.bundle.host, hardware.load(name), golden.membranes, golden.spikes
+    )
+    if not fit.fits:
+        raise CheckFailed(
+            f"'{deployed.path}' breaks a design rule of {name}: {fit.violations[0]}; see: asp-neuro check"
+        )
 
 
 def _preserved_share(answers: list[Answer]) -> float:

@@ -70,6 +70,35 @@ def test_the_simulator_equals_the_fast_engine_over_a_test_set(shell, tmp_path, n
     assert fast == sim
 
 
+def test_answers_do_not_depend_on_the_number_of_threads(shell, tmp_path):
+    for threads in ("1", "2"):
+        said = shell("run", "compact", "--limit", "64", "--threads", threads, "--jsonl", f"{threads}.jsonl", "--json")
+        assert said.code == 0, said.err
+    assert rows_of(tmp_path / "1.jsonl") == rows_of(tmp_path / "2.jsonl")
+
+
+def test_data_of_other_classes_are_refused_before_anything_starts(shell, tmp_path):
+    for name in ("apple", "pear"):
+        (tmp_path / "fruit" / name).mkdir(parents=True)
+        np.save(tmp_path / "fruit" / name / "a.npy", load("shapes", "test").points[0].astype(np.float64))
+    said = shell("run", "compact", "--data", "fruit", "--split", "train", "--backend=sim", "--json")
+    assert (said.code, said.json["error"]["kind"]) == (2, "input")
+    assert "apple" in said.json["error"]["message"]
+
+
+def test_acceptance_can_be_certified_at_a_fixed_exit(shell, tmp_path):
+    from asp_neuro import bundle as bundles
+
+    (tmp_path / "model.net").write_bytes(bundles.shipped()["compact"].read_bytes())
+    said = shell("certify", "--exit-threshold", "0.5", "--json", timeout=300)
+    assert said.code == 0, said.err
+    stored = bundles.read(tmp_path / "model.net").certificate
+    assert stored["exit_threshold"] == 0.5
+    run = shell("run", "--limit", "40", "--json").json
+    assert run["exits"]["certified"] > 0
+    assert run["exits"]["threshold"] + run["exits"]["certified"] + run["exits"]["budget"] == 40
+
+
 def test_one_cloud_from_a_file(shell, tmp_path):
     np.save(tmp_path / "cloud.npy", load("shapes", "test").points[0].astype(np.float64))
     said = shell("run", "compact", "--input", "cloud.npy", "--up", "y")

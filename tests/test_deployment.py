@@ -11,7 +11,7 @@ import pytest
 from asp_neuro import bundle as bundles
 from asp_neuro import deployment
 from asp_neuro.data import load
-from asp_neuro.errors import InputError, UsageError
+from asp_neuro.errors import CheckFailed, InputError, UsageError
 from asp_neuro.exit import ExitReason, ExitRule
 from asp_neuro.grouping import chunks_of
 from asp_neuro.perceiver import Perceiver
@@ -180,3 +180,28 @@ def test_three_lines_of_python_answer_for_a_cloud(clouds):
     assert [step.label for step in observations] == list(answer.labels)
     assert observations[-1].stops
     assert not any(step.stops for step in observations[:-1])
+
+
+@pytest.mark.slow
+def test_preserved_answers_are_those_of_exact_arithmetic_over_the_whole_test_set(compact):
+    clouds = load("shapes", "test")
+    chunks = chunks_of(clouds.points, compact.bundle.chunking, clouds.names)
+    perceiver = compact.perceiver
+    for rule in (ExitRule(), deployment.exit_rule(compact)[0]):
+        answers = deployment.answer(perceiver, chunks, rule, "fast")
+        exact = perceiver.replay(chunks, rule)
+        proven = [a.verdict.preserved for a in answers]
+        equal = [deployment.really_equal(a, b) for a, b in zip(answers, exact, strict=True)]
+        assert not any(p and not e for p, e in zip(proven, equal, strict=True))
+        assert np.mean(proven) > 0.95
+
+
+def test_a_head_that_breaks_a_design_rule_is_refused_before_a_simulation(compact, clouds, monkeypatch):
+    from asp_neuro import hardware
+
+    small = hardware.load("loihi2")
+    tight = dataclasses.replace(small, limits=dataclasses.replace(small.limits, cores_per_chip=1))
+    monkeypatch.setattr(hardware, "load", lambda name: tight)
+    monkeypatch.setattr("asp_neuro.session.simulate", lambda *args, **keys: pytest.fail("a simulation was started"))
+    with pytest.raises(CheckFailed, match="cores"):
+        deployment.run(compact, clouds, ExitRule(), backend="sim")

@@ -9,6 +9,7 @@ import pytest
 
 from asp_neuro import deployment, verification
 from asp_neuro.data import load
+from asp_neuro.errors import MissingError
 from asp_neuro.exit import ExitRule
 from asp_neuro.grouping import chunks_of
 from asp_neuro.head_spec import HeadSpec, run_reference
@@ -48,18 +49,20 @@ def test_lava_agrees_bit_for_bit(bundle, chunks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", ["test"])
-def test_the_trained_module_and_the_fast_engine_agree_over_the_whole_split(bundle, split):
-    clouds = load("shapes", split)
-    chunks = chunks_of(clouds.points, bundle.chunking, clouds.names)
-    perceiver = deployment.open_bundle("compact").perceiver
-    torch_head = torch_engine(MODELS / "compact.pt")
+@pytest.mark.parametrize("name", ["compact", "modelnet10"])
+def test_the_trained_module_and_the_fast_engine_agree_over_the_whole_test_split(name):
+    deployed = deployment.open_bundle(name)
+    try:
+        clouds = deployment.clouds_of(deployed, None, "test", None, None)
+    except MissingError:
+        pytest.skip("the ModelNet npz files are not at hand ($ASP_NEURO_DATA)")
+    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names)
+    engines = {"fast": fast_engine, "torch": torch_engine(MODELS / f"{name}.pt")}
     for start in range(0, len(clouds), 200):
-        drives = perceiver.drives(chunks[start : start + 200])
+        drives = deployed.perceiver.drives(chunks[start : start + 200])
+        expected = run_reference(deployed.bundle.head, drives)[:2]
         found = Findings()
-        expected = run_reference(bundle.head, drives)[:2]
-        engines = {"fast": fast_engine, "torch": torch_head}
-        verification.compare_heads(found, split, bundle.head, drives, expected, engines)
+        verification.compare_heads(found, name, deployed.bundle.head, drives, expected, engines)
         assert found.mismatches == 0, found.first
 
 
