@@ -63,7 +63,7 @@ def train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on where a stopped training of the same recipe was")
     parser.add_argument("--epochs", type=whole(1), metavar="N", help="another number of epochs than the recipe's")
     parser.add_argument("--seed", type=whole(0), metavar="N", help="another seed than the recipe's")
-    parser.add_argument("--threads", type=whole(1), metavar="N", help="threads of one process (default: all cores)")
+    parser.add_argument("--threads", type=whole(1), metavar="N", help="default 1: on small tensors more gain nothing")
     parser.add_argument("--teacher", type=Path, metavar="FILE", help="teacher's logits, for a recipe that distils")
     parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="also write TensorBoard logs there")
 

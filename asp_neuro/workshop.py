@@ -45,7 +45,7 @@ def train(
         raise MissingError(f"the folder of '{out}' does not exist; make it first")
     if (how.train.distil > 0.0) != (teacher is not None):
         raise ConfigError("distillation needs both: train.distil above 0 in the recipe and --teacher FILE")
-    torch.set_num_threads(threads or os.cpu_count() or 1)
+    torch.set_num_threads(threads or 1)  # small tensors: a second thread gains nothing, and spins when cores are busy
     with processes(), _shown(how, tensorboard) as show:
         main = training.world()[0] == 0
         clouds = {split: load(locate(how.data.name, data), split, n_points=how.chunking.n_points, up=up)
