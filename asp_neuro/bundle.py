@@ -102,6 +102,7 @@ HOST_LEAVES = {
     place: ("<f4", 2 if place.endswith(("weight", "policy/belief", "policy/descriptor")) else 1)
     for place in HOST_PLACES.values()
 }
+CHUNK_LAYER = {HOST_PLACES["embedding_in_weight"], HOST_PLACES["embedding_in_bias"]}  # a model has it or not
 
 
 @dataclass(frozen=True, eq=False)
@@ -515,7 +516,8 @@ def _check_paths(paths: set[str]) -> None:
     if not layers or layers != list(range(len(layers))):
         raise InputError(f"layers {layers}: expected 0, 1, ...")
     needed = {f"layer/{number}/{leaf}" for number in layers for leaf in LAYER_LEAVES}
-    needed |= set(ASP_LEAVES) - {JSON_PARTS[name] for name in OPTIONAL} | set(HOST_LEAVES)
+    needed |= set(ASP_LEAVES) - {JSON_PARTS[name] for name in OPTIONAL}
+    needed |= set(HOST_LEAVES) - (set() if paths & CHUNK_LAYER else CHUNK_LAYER)
     missing = sorted(needed - paths)
     if missing:
         raise InputError(f"{missing[0]} is missing")
@@ -543,7 +545,7 @@ def _assemble(found: dict[str, np.ndarray]) -> Bundle:
         raise InputError(f"asp/model/factor: {len(factor)} rows for {n_layers} layers")
     layers = tuple(_layer(found, number, factor[number]) for number in range(n_layers))
     policy = _section("policy", parts["policy"], {"scorer": str, "mask": bool})
-    host: dict[str, Any] = {name: found[place] for name, place in HOST_PLACES.items()}
+    host: dict[str, Any] = {name: found[place] for name, place in HOST_PLACES.items() if place in found}
     if not isinstance(parts["classes"], list) or not isinstance(parts["licence"], str):
         raise InputError("the classes are not a list, or the licence is not a text")
     return Bundle(

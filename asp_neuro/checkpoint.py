@@ -16,6 +16,12 @@ FORMAT = "asp-neuro checkpoint"
 VERSION = 1
 
 
+def located(name: str | Path) -> Path:
+    """The file of that name, else the shipped checkpoint of that name."""
+    ours = Path(__file__).parent / "models" / f"{name}.pt"
+    return ours if not Path(name).exists() and ours.exists() else Path(name)
+
+
 def save(path: str | Path, content: dict[str, Any]) -> None:
     """Write beside, then rename: the file at `path` is always whole, the old one or the new one."""
     path = Path(path)

@@ -88,14 +88,15 @@ class _Largest(torch.autograd.Function):
 class Encoder(nn.Module):
     """Points, groups and chunk lists -> embeddings."""
 
-    def __init__(self, edge_widths: tuple[int, int], width: int) -> None:
+    def __init__(self, edge_widths: tuple[int, int], token_width: int, chunk_width: int = 0) -> None:
         super().__init__()
         first, second = edge_widths
         self.register_buffer("reach", torch.ones(()))  # typical |x_j - x_i|, so that both halves of an edge weigh alike
         self.edge_in = NormedLinear(6, first)
         self.edge_out = nn.Linear(first, second)
-        self.token_in = NormedLinear(second + 3, width)
-        self.token_out = nn.Linear(width, width)
+        self.token_in = NormedLinear(second + 3, token_width)
+        self.token_out = nn.Linear(token_width, token_width)
+        self.chunk = NormedLinear(token_width, chunk_width) if chunk_width else None  # on the pooled tokens
 
     def tokens(self, points: Tensor, members: Tensor) -> Tensor:
         """Points [b, P, 3] and groups [b, G, K] -> tokens [b, G, D]."""
@@ -113,7 +114,8 @@ class Encoder(nn.Module):
         """Tokens [b, G, D] and the groups of each chunk [b, M, S] -> embeddings [b, M, D]."""
         b, m, s = lists.shape
         index = lists.reshape(b, m * s, 1).expand(-1, -1, tokens.shape[2])
-        return _Largest.apply(tokens.gather(1, index).view(b, m, s, -1), 2)
+        pooled = _Largest.apply(tokens.gather(1, index).view(b, m, s, -1), 2)
+        return pooled if self.chunk is None else F.relu(self.chunk(F.relu(pooled)))
 
     def forward(self, points: Tensor, members: Tensor, lists: Tensor) -> Tensor:
         return self.pool(self.tokens(points, members), lists)

@@ -14,7 +14,7 @@ are rounded to 2^-30 before the argmax, and exit thresholds lie between recorded
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,19 +33,22 @@ SCORERS = ("bilinear", "geometry", "belief", "additive")
 
 @dataclass(frozen=True)
 class HostSpec:
-    """The trained host as plain float32 arrays, normalisation folded. D width, H neurons, d policy width, C classes."""
+    """The trained host as plain float32 arrays, normalisation folded.
+
+    D width, w token width, H neurons, d policy width, C classes.
+    """
 
     edge_in_weight: np.ndarray  # [e1, 6] on (x_j - x_i, x_i)
     edge_in_bias: np.ndarray
     edge_out_weight: np.ndarray  # [e2, e1]
     edge_out_bias: np.ndarray
-    token_in_weight: np.ndarray  # [D, e2 + 3]
+    token_in_weight: np.ndarray  # [w, e2 + 3]
     token_in_bias: np.ndarray
-    token_out_weight: np.ndarray  # [D, D]
+    token_out_weight: np.ndarray  # [w, w]
     token_out_bias: np.ndarray
-    embedding_gain: np.ndarray  # [D]
+    embedding_gain: np.ndarray  # [w], or [D] with a chunk layer
     embedding_bias: np.ndarray
-    gates_weight: np.ndarray  # [5 D, D]: A, B, V, C, skip
+    gates_weight: np.ndarray  # [5 D, w or D]: A, B, V, C, skip
     gates_bias: np.ndarray
     drive_gain: np.ndarray  # [D]
     drive_bias: np.ndarray
@@ -57,10 +60,14 @@ class HostSpec:
     policy_descriptor: np.ndarray  # [d, 8]
     policy_bias: np.ndarray  # [d], from the standardised descriptors
     policy_score: np.ndarray  # [d]
+    embedding_in_weight: np.ndarray | None = None  # [D, w], on a chunk's pooled tokens; None: no such layer
+    embedding_in_bias: np.ndarray | None = None
     scorer: str = "bilinear"
     mask: bool = True
 
     def __post_init__(self) -> None:
+        if (self.embedding_in_weight is None) != (self.embedding_in_bias is None):
+            raise ConfigError("host: a chunk layer needs both embedding_in_weight and embedding_in_bias")
         for name, expected in self._shapes().items():
             array = getattr(self, name)
             if array.dtype != np.float32 or array.shape != expected:
@@ -73,21 +80,23 @@ class HostSpec:
             raise ConfigError(f"host: unknown scorer '{self.scorer}'")
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        first, second = len(self.edge_in_bias), len(self.edge_out_bias)
+        first, second, token = len(self.edge_in_bias), len(self.edge_out_bias), len(self.token_out_bias)
         width, neurons = len(self.drive_gain), len(self.belief_gain)
+        layered = self.embedding_in_weight is not None
+        embedding = width if layered else token
         policy, classes = len(self.policy_score), len(self.readout_bias)
         return {
             "edge_in_weight": (first, 6),
             "edge_in_bias": (first,),
             "edge_out_weight": (second, first),
             "edge_out_bias": (second,),
-            "token_in_weight": (width, second + 3),
-            "token_in_bias": (width,),
-            "token_out_weight": (width, width),
-            "token_out_bias": (width,),
-            "embedding_gain": (width,),
-            "embedding_bias": (width,),
-            "gates_weight": (5 * width, width),
+            "token_in_weight": (token, second + 3),
+            "token_in_bias": (token,),
+            "token_out_weight": (token, token),
+            "token_out_bias": (token,),
+            "embedding_gain": (embedding,),
+            "embedding_bias": (embedding,),
+            "gates_weight": (5 * width, embedding),
             "gates_bias": (5 * width,),
             "drive_gain": (width,),
             "drive_bias": (width,),
@@ -99,10 +108,11 @@ class HostSpec:
             "policy_descriptor": (policy, N_DESCRIPTOR),
             "policy_bias": (policy,),
             "policy_score": (policy,),
+            **({"embedding_in_weight": (width, token), "embedding_in_bias": (width,)} if layered else {}),
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("scorer", "mask")}
+        return {name: getattr(self, name) for name in self._shapes()}
 
     @property
     def width(self) -> int:
@@ -165,11 +175,15 @@ class Host:
         units[-3:] = 1.0 / GRID
         self.token_in = Linear("token_in", spec.token_in_weight, spec.token_in_bias, units, LIMIT)
         self.token_out = Linear("token_out", spec.token_out_weight, spec.token_out_bias, 1.0 / STEP, LIMIT)
+        self.embedding_in = None
+        weight, bias = spec.embedding_in_weight, spec.embedding_in_bias
+        if weight is not None and bias is not None:
+            self.embedding_in = Linear("embedding_in", weight, bias, 1.0 / STEP, LIMIT)
         self.project = Linear("gates", spec.gates_weight, spec.gates_bias, 1.0 / STEP, LIMIT)
         self.wide = {name: array.astype(np.float64) for name, array in spec.arrays().items()}
 
     def tokens(self, groups: np.ndarray) -> np.ndarray:
-        """Points of n groups [n, K, 3], whole grid steps, centre first -> tokens [n, D] in steps (not yet pooled)."""
+        """Points of n groups [n, K, 3], whole grid steps, centre first -> tokens [n, w] in steps (not yet pooled)."""
         n, k = groups.shape[:2]
         edges = np.empty((n, k, 6))
         edges[..., 3:] = groups[:, :1]
@@ -184,8 +198,10 @@ class Host:
         return self.token_out(to_steps(hidden, low=0.0))
 
     def gates(self, pooled: np.ndarray) -> np.ndarray:
-        """Largest tokens of n chunks [n, D] -> gates [n, 4 D]: keep, write, read, skip."""
-        embedding = to_steps(pooled + self.token_out.bias)
+        """Largest tokens of n chunks [n, w] -> gates [n, 4 D]: keep, write, read, skip."""
+        embedding = to_steps(pooled + self.token_out.bias, low=-LIMIT if self.embedding_in is None else 0.0)
+        if self.embedding_in is not None:
+            embedding = to_steps(self.embedding_in(embedding) + self.embedding_in.bias, low=0.0)
         normed = normalise_steps(embedding, self.wide["embedding_gain"], self.wide["embedding_bias"]) * STEP
         out = (self.project(to_steps(normed)) + self.project.bias) / STEP
         keep, write, value, read, skip = np.split(out, 5, axis=1)

@@ -22,10 +22,10 @@ def gate(z: Tensor) -> Tensor:
 class Mixer(nn.Module):
     """`gates` is everything that depends on the embedding only; `step` advances the carry."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, n_inputs: int, width: int) -> None:
         super().__init__()
-        self.embedding_norm = nn.LayerNorm(width)
-        self.project = nn.Linear(width, 5 * width)
+        self.embedding_norm = nn.LayerNorm(n_inputs)
+        self.project = nn.Linear(n_inputs, 5 * width)
         self.drive_norm = nn.LayerNorm(width)
         self.width = width
         with torch.no_grad():

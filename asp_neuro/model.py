@@ -76,8 +76,9 @@ class Model(nn.Module):
 
     def __init__(self, how: ModelRecipe, n_classes: int) -> None:
         super().__init__()
-        self.encoder = Encoder(how.edge_widths, how.width)
-        self.mixer = Mixer(how.width)
+        token_width = how.token_width or how.width
+        self.encoder = Encoder(how.edge_widths, token_width, how.width if how.chunk_layer else 0)
+        self.mixer = Mixer(how.width if how.chunk_layer else token_width, how.width)
         self.head = SpikingHead(how.width, how.neurons, how.layers)
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
@@ -126,6 +127,8 @@ class Model(nn.Module):
             "policy_bias": -descriptor @ policy.centre,
             "policy_score": policy.weight,
         }
+        if encoder.chunk is not None:
+            tensors["embedding_in_weight"], tensors["embedding_in_bias"] = encoder.chunk.fold()
         arrays = {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in tensors.items()}
         return HostSpec(**arrays, scorer=policy.scorer, mask=self.mask)
 

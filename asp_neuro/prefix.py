@@ -79,6 +79,7 @@ class CountingHost(Host):
         return super().tokens(groups)
 
     def gates(self, pooled: np.ndarray) -> np.ndarray:
+        self.macs["encoder"] += len(pooled) * (0 if self.embedding_in is None else self.embedding_in.weight.size)
         self.macs["mixer"] += len(pooled) * self.project.weight.size
         return super().gates(pooled)
 

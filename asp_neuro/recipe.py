@@ -25,6 +25,7 @@ SCORERS = ("bilinear", "geometry", "belief", "additive")
 class DataRecipe:
     name: str = "shapes"  # a built-in name, or the kind of data that `--data` must hold
     classes: tuple[str, ...] = ()  # classes that the data must have; none: whatever is there
+    without: tuple[str, ...] = ()  # data sets whose validation and calibration clouds are not trained on either
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class ModelRecipe:
     neurons: int = 64  # H, per layer of the head
     layers: int = 2  # L
     edge_widths: tuple[int, int] = (32, 64)
+    token_width: int = 0  # of a group's token; 0: as `width`
+    chunk_layer: bool = False  # one more map on the pooled tokens of a chunk
     policy_width: int = 32
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again
@@ -50,6 +53,7 @@ class ModelRecipe:
 class TrainRecipe:
     epochs: int = 30  # in all
     deploy_epochs: int = 8  # the last of them, on the integer grid
+    start: str = ""  # a checkpoint, or the name of a shipped one, whose weights this training starts from
     batch: int = 32
     learning_rate: float = 2e-3
     weight_decay: float = 1e-2

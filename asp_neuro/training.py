@@ -79,11 +79,27 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     model = build(recipe, classes)
     sample_index = np.random.default_rng(recipe.seed).permutation(len(examples))[:512]
     model.measure(examples.batch(np.sort(sample_index)))
+    if recipe.train.start:
+        _start_from(model, recipe.train.start)
     average = {k: v.clone() for k, v in _averaged(model)}
     run = Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
     if recipe.train.balance > 0.0:
         run.class_weight = class_weight(examples.labels, len(classes), recipe.train.balance)
     return run
+
+
+def _start_from(model: Model, name: str) -> None:
+    """Take over the weights of a checkpoint wherever they fit; a read-out for other classes starts afresh."""
+    stored = checkpoint.load(checkpoint.located(name))
+    own = model.state_dict()
+    foreign = [k for k, v in own.items() if k in stored["model"] and stored["model"][k].shape != v.shape]
+    missing = [k for k in own if k not in stored["model"]]
+    if missing or any(not k.startswith("readout.") for k in foreign):
+        odd = (missing or foreign)[0]
+        raise ConfigError(f"train.start = '{name}': its part '{odd}' does not fit this recipe's [model]")
+    kept = {k: v for k, v in stored["model"].items() if k in own and k not in foreign}
+    kept |= {k: own[k] for k in own if k.endswith((".factor", ".state_bits"))}  # found again on the integer grid
+    model.load_state_dict({**own, **kept})
 
 
 def class_weight(labels: np.ndarray, n_classes: int, balance: float) -> Tensor:

@@ -50,6 +50,7 @@ def train(
         main = training.world()[0] == 0
         clouds = {split: load(locate(how.data.name, data), split, n_points=how.chunking.n_points, up=up)
                   for split in ("train", "validation")}  # fmt: skip
+        clouds["train"] = _without(clouds["train"], how, data, up)
         _check_classes(how, clouds["train"])
         if main:
             say(f"training '{how.name}', seed {how.seed}, on {clouds['train'].source}")
@@ -69,6 +70,18 @@ def adjusted(recipe: Recipe, epochs: int | None, seed: int | None) -> Recipe:
         deploy = min(epochs, max(1, round(share * epochs))) if share else 0
         recipe = recipe.changed(train={"epochs": epochs, "deploy_epochs": deploy})
     return recipe if seed is None else dataclasses.replace(recipe, seed=seed)
+
+
+def _without(clouds: CloudSet, recipe: Recipe, data: str | Path | None, up: str | None) -> CloudSet:
+    """The training clouds that no data set of `data.without` validates or calibrates with.
+
+    ModelNet10 is a part of ModelNet40: weights that are to start a ModelNet10 training must not have seen its clouds.
+    """
+    taken: set[str] = set()
+    for name in recipe.data.without:
+        for split in ("validation", "calibration"):
+            taken |= set(load(locate(name, data), split, n_points=recipe.chunking.n_points, up=up).names)
+    return clouds.subset(np.array([name not in taken for name in clouds.names])) if taken else clouds
 
 
 def _check_classes(recipe: Recipe, clouds: CloudSet) -> None:

@@ -52,9 +52,12 @@ def random_host(
     edge_widths: tuple[int, int] = (8, 12),
     scorer: str = "bilinear",
     mask: bool = True,
+    token_width: int | None = None,
 ) -> HostSpec:
-    """A host of D = width and H = n_neurons."""
+    """A host of D = width and H = n_neurons; with a token width of its own it has a chunk layer."""
     first, second = edge_widths
+    token = token_width or width
+    layer = {}
 
     def matrix(n_out: int, n_in: int, gain: float = 1.4) -> np.ndarray:
         return rng.normal(0.0, gain / np.sqrt(n_in), (n_out, n_in)).astype(np.float32)
@@ -65,15 +68,18 @@ def random_host(
     def gain(n: int) -> np.ndarray:
         return rng.uniform(0.7, 1.3, n).astype(np.float32)
 
+    if token_width is not None:
+        layer = {"embedding_in_weight": matrix(width, token), "embedding_in_bias": bias(width)}
     return HostSpec(
+        **layer,
         edge_in_weight=matrix(first, 6, 4.0),
         edge_in_bias=bias(first),
         edge_out_weight=matrix(second, first),
         edge_out_bias=bias(second),
-        token_in_weight=matrix(width, second + 3),
-        token_in_bias=bias(width),
-        token_out_weight=matrix(width, width),
-        token_out_bias=bias(width),
+        token_in_weight=matrix(token, second + 3),
+        token_in_bias=bias(token),
+        token_out_weight=matrix(token, token),
+        token_out_bias=bias(token),
         embedding_gain=gain(width),
         embedding_bias=bias(width),
         gates_weight=matrix(5 * width, width),

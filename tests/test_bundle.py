@@ -78,6 +78,18 @@ def test_a_bundle_comes_back_in_every_part(tmp_path, n_layers):
     assert to_bytes(again) == to_bytes(first)
 
 
+def test_a_chunk_layer_comes_back_whole_or_not_at_all(tmp_path):
+    host = specs.random_host(np.random.default_rng(1), token_width=20)
+    first = dataclasses.replace(make(), host=host)
+    write(tmp_path / "m.net", first)
+    again = read(tmp_path / "m.net")
+    assert set(again.host.arrays()) == set(make().host.arrays()) | {"embedding_in_weight", "embedding_in_bias"}
+    np.testing.assert_array_equal(again.host.embedding_in_weight, host.embedding_in_weight)
+    assert model_sha256(again) == model_sha256(first) != model_sha256(make())
+    with pytest.raises(ConfigError, match="needs both"):
+        dataclasses.replace(host, embedding_in_bias=None)
+
+
 def test_a_bundle_that_was_read_answers_like_the_one_that_was_written(path):
     first, again = make(), read(path)
     rng = np.random.default_rng(9)
@@ -424,6 +436,7 @@ ZEROS = np.zeros((16, 16), np.int16)
         (removed("layer"), "layers []: expected 0, 1, ..."),
         (removed("layer/0"), "layers [1]: expected 0, 1, ..."),
         (removed("asp/host/edge/in_bias"), "asp/host/edge/in_bias is missing"),
+        (lambda f: f.create_dataset("asp/host/embedding/in_bias", data=np.zeros(16, "<f4")), "in_weight is missing"),
         (lambda f: f.create_dataset("asp/host/edge/extra", data=1), "asp/host/edge/extra: unknown"),
         (lambda f: f.create_dataset("extra", data=1), "extra: unknown"),
         (lambda f: f.attrs.__setitem__("note", 1), "/: attributes"),

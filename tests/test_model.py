@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from asp_neuro.cloud import Augmentation, Chunking, describe
 from asp_neuro.data import load
 from asp_neuro.encoder import Encoder, NormedLinear, _Largest
+from asp_neuro.episode import _Batch, encode
 from asp_neuro.evaluation import Record, accuracy_at, evaluate, surprise
 from asp_neuro.examples import Examples, examples_of
 from asp_neuro.host import Host
@@ -163,7 +164,7 @@ def prefix(mixer: Mixer, gates: Tensor, t: int) -> tuple[Tensor, Tensor]:
 
 
 def test_the_stream_equals_the_prefix_bit_for_bit() -> None:
-    mixer = Mixer(12).eval()
+    mixer = Mixer(12, 12).eval()
     gates = random_gates(mixer, 16)
     carry = torch.zeros(3, 12)
     with torch.no_grad():
@@ -172,6 +173,20 @@ def test_the_stream_equals_the_prefix_bit_for_bit() -> None:
             again, state = prefix(mixer, gates, t)
             assert torch.equal(drive, again)
             assert torch.equal(carry, state)
+
+
+@pytest.mark.parametrize("changes", [{}, {"token_width": 15}, {"token_width": 15, "chunk_layer": True}])
+def test_the_deployed_host_sees_what_the_trained_encoder_sees(examples: Examples, changes: dict) -> None:
+    model = some_model(examples, **changes)
+    host = Host(model.host_spec())
+    chunks = examples.chunks[np.arange(5)]
+    with torch.no_grad():
+        expected = model.look(examples.batch(np.arange(5))).gates.numpy()
+    assert ("embedding_in_weight" in host.spec.arrays()) == bool(changes.get("chunk_layer"))
+    batch = _Batch(host, chunks)
+    for chunk in range(chunks.n_chunks):
+        np.testing.assert_allclose(encode(host, batch, np.full(5, chunk)), expected[:, chunk], atol=5e-3)
+    assert expected.std() > 0.1
 
 
 def test_on_the_deployed_host_the_stream_equals_the_prefix_bit_for_bit(examples: Examples) -> None:
@@ -191,7 +206,7 @@ def test_on_the_deployed_host_the_stream_equals_the_prefix_bit_for_bit(examples:
 
 def test_the_state_is_the_sum_of_what_was_written_and_kept_since() -> None:
     """Against the closed form, h = sum_i (prod_{j>i} A_j) B_i V_i, within 1e-12 in float64."""
-    mixer = Mixer(12).double().eval()
+    mixer = Mixer(12, 12).double().eval()
     with torch.no_grad():
         gates = mixer.gates(torch.randn(2, 9, 12, dtype=torch.float64))
         keep, write = gates[..., :12], gates[..., 12:24]
@@ -204,7 +219,7 @@ def test_the_state_is_the_sum_of_what_was_written_and_kept_since() -> None:
 
 def test_a_stale_carry_does_not_go_unnoticed() -> None:
     """The check above can fail: a carry left over from another episode shows in the first drive."""
-    mixer = Mixer(12).eval()
+    mixer = Mixer(12, 12).eval()
     gates = random_gates(mixer, 4)
     with torch.no_grad():
         _, stale = prefix(mixer, gates.flip(1), 3)
@@ -213,7 +228,7 @@ def test_a_stale_carry_does_not_go_unnoticed() -> None:
 
 
 def test_the_drive_is_bounded_as_documented() -> None:
-    mixer = Mixer(12).eval()
+    mixer = Mixer(12, 12).eval()
     with torch.no_grad():
         mixer.drive_norm.weight.normal_()
         mixer.drive_norm.bias.normal_()

@@ -28,25 +28,18 @@ MODELS_FOLDER = Path(prefix.__file__).parent / "models"
 RULES = (ExitRule(), ExitRule(0.3, certified=True))
 
 
-def untrained(scorer: str = "bilinear", mask: bool = True) -> Perceiver:
+def untrained(scorer: str = "bilinear", mask: bool = True, token_width: int | None = None) -> Perceiver:
     rng = np.random.default_rng(0)
     head = specs.random_head(rng, 64, 64, 2)
-    host = specs.random_host(rng, 64, 64, 8, scorer=scorer, mask=mask)
+    host = specs.random_host(rng, 64, 64, 8, scorer=scorer, mask=mask, token_width=token_width)
     return Perceiver(head, host, COMPACT, load("shapes", "test", n_points=64).classes)
 
 
 def trained() -> Perceiver:
-    if (MODELS_FOLDER / "compact.net").exists():
-        return open_bundle("compact").perceiver
-    if not (MODELS_FOLDER / "compact.pt").exists():
-        pytest.skip("no trained compact model in this tree")
-    from asp_neuro.training import load_model
-
-    model, recipe, classes, _ = load_model(MODELS_FOLDER / "compact.pt")
-    return Perceiver(model.head.spec(), model.host_spec(), recipe.chunking, classes)
+    return open_bundle("compact").perceiver
 
 
-MODELS = {"untrained": untrained, "trained": trained}
+MODELS = {"untrained": untrained, "with a chunk layer": lambda: untrained(token_width=80), "trained": trained}
 
 
 def shapes(perceiver: Perceiver, n: int | None = None) -> Chunks:

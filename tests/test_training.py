@@ -16,15 +16,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from asp_neuro import checkpoint, losses, training
+from asp_neuro import checkpoint, losses, training, workshop
 from asp_neuro.cloud import Augmentation, Chunking
 from asp_neuro.data import load
-from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.evaluation import evaluate
 from asp_neuro.examples import Examples, examples_of
 from asp_neuro.head_spec import run_reference
 from asp_neuro.model import Batch
-from asp_neuro.recipe import ModelRecipe, Recipe, TrainRecipe
+from asp_neuro.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
 from asp_neuro.training import DivergedError, Progress, batch_loss, learning_rate, load_model, temperature, train
 
 TINY = Recipe(
@@ -423,3 +423,46 @@ def test_a_share_of_a_batch_has_its_share_of_the_loss(examples: Examples) -> Non
         return float(batch_loss(run, piece, None, 0.3, noise[:, part], random[part], 16)[0])
 
     assert loss(slice(0, 5)) + loss(slice(5, 16)) == pytest.approx(loss(slice(0, 16)), rel=1e-5)
+
+
+# A stage that starts from an earlier one
+
+
+def test_a_stage_starts_from_the_weights_of_another(finished: Path, examples: Examples) -> None:
+    start = replace(TINY, seed=9, train=replace(TINY.train, start=str(finished)))
+    stored, run = checkpoint.load(finished)["model"], training.start(start, CLASSES, examples)
+    own = run.model.state_dict()
+    for key, value in own.items():
+        if not key.endswith((".factor", ".state_bits")):
+            assert torch.equal(value, stored[key]), key
+    assert not run.model.head.deploy
+    assert all(torch.equal(run.average[k], own[k]) for k in run.average)
+
+
+def test_a_stage_with_other_classes_has_a_read_out_of_its_own(finished: Path, examples: Examples) -> None:
+    recipe = replace(TINY, train=replace(TINY.train, start=str(finished)))
+    fresh = training.start(TINY, (*CLASSES, "other"), examples).model.state_dict()
+    own = training.start(recipe, (*CLASSES, "other"), examples).model.state_dict()
+    stored = checkpoint.load(finished)["model"]
+    for key in ("readout.weight", "readout.bias"):
+        assert torch.equal(own[key], fresh[key])
+    assert torch.equal(own["mixer.project.weight"], stored["mixer.project.weight"])
+    assert not torch.equal(own["mixer.project.weight"], fresh["mixer.project.weight"])
+
+
+def test_a_stage_refuses_weights_of_another_size(finished: Path, examples: Examples, tmp_path: Path) -> None:
+    wider = replace(TINY, model=replace(TINY.model, width=9), train=replace(TINY.train, start=str(finished)))
+    with pytest.raises(ConfigError, match="does not fit this recipe's"):
+        training.start(wider, CLASSES, examples)
+    nowhere = replace(TINY, train=replace(TINY.train, start=str(tmp_path / "none.pt")))
+    with pytest.raises(MissingError, match=r"none\.pt"):
+        training.start(nowhere, CLASSES, examples)
+
+
+def test_clouds_that_another_data_set_judges_with_are_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clouds = load("shapes", "train", n_points=64).subset(range(10))
+    judged = {"validation": clouds.subset([1, 4]), "calibration": clouds.subset([7])}
+    monkeypatch.setattr(workshop, "load", lambda place, split, **_: judged[split])
+    recipe = replace(TINY, data=DataRecipe("shapes", without=("shapes",)))
+    assert workshop._without(clouds, recipe, None, None).names == clouds.subset([0, 2, 3, 5, 6, 8, 9]).names
+    assert workshop._without(clouds, TINY, None, None) is clouds
