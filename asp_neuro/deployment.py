@@ -209,6 +209,14 @@ def compare_forms(deployed: Deployed, clouds: CloudSet, rule: ExitRule, batch: i
     return prefix.compare(deployed.perceiver, (chunks[start : start + batch] for start in starts), rule)
 
 
+def picture(deployed: Deployed, clouds: CloudSet, answer: Answer, path: Path) -> Path:
+    """Draw the first cloud, coloured by the order in which its chunks were looked at."""
+    from asp_neuro import plots
+
+    chunks = chunks_of(clouds.points[:1], deployed.bundle.chunking, clouds.names[:1], cache=False)
+    return plots.visits(path, chunks, answer, deployed.bundle.classes, Path(clouds.names[0]).name)
+
+
 def demand_fit(deployed: Deployed, name: str = "loihi2") -> None:
     """Refuse a head that breaks a design rule before anything is started for it."""
     golden = deployed.bundle.golden

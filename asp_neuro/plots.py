@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.certificate import Certificate, Recording, outcome_at
+from asp_neuro.cloud import Chunks
+from asp_neuro.episode import Answer
 from asp_neuro.exit import NEVER, first_crossing
 
 BLUE, ORANGE, GREEN, GREY = "#1b6ca8", "#d1495b", "#3a7d44", "#7a7a7a"
@@ -63,3 +65,47 @@ def _accuracy_curve(axis: Any, calibration: Recording, found: Certificate) -> No
         axis.axvline(at, color=GREY, linestyle=":", label=f"certified exit: {at:.2f} observations")
         axis.legend(frameon=False, fontsize=8, loc="lower right")
     axis.set(xlabel="observations on average", ylabel="right answers in %, calibration split")
+
+
+def visits(path: Path, chunks: Chunks, answer: Answer, classes: tuple[str, ...], title: str = "") -> Path:
+    """One cloud, its points coloured by the observation that first showed them, and the margin as it grew."""
+    figure, (left, right) = _figure(2)
+    left.remove()
+    solid = figure.add_subplot(1, 2, 1, projection="3d")
+    x, up, z = chunks.coordinates()[0].T
+    seen = first_visits(chunks, answer.order)
+    hidden = seen == 0
+    if hidden.any():
+        solid.scatter(x[hidden], z[hidden], up[hidden], c="#c8c8c8", s=4, depthshade=False, label="never looked at")
+        solid.legend(frameon=False, fontsize=8, loc="lower left")
+    looked = ~hidden
+    drawn = solid.scatter(x[looked], z[looked], up[looked], c=seen[looked], s=9, cmap="viridis_r", depthshade=False)
+    drawn.set_clim(0.5, max(answer.observations, 2) + 0.5)
+    bar = figure.colorbar(drawn, ax=solid, shrink=0.7, pad=0.02, label="first seen at observation")
+    bar.set_ticks(sorted({1, (1 + answer.observations) // 2, answer.observations}))
+    solid.set_box_aspect((np.ptp(x), np.ptp(z), np.ptp(up)), zoom=1.45)
+    solid.set_axis_off()
+    solid.view_init(elev=18.0, azim=-60.0)
+    solid.set_title(title or classes[answer.label], fontsize=10)
+    steps = np.arange(1, answer.observations + 1)
+    right.plot(steps, answer.margins, color=BLUE, marker="o", markersize=4)
+    for at in changes(answer.labels):
+        right.annotate(classes[answer.labels[at]], (steps[at], answer.margins[at]), fontsize=8,
+                       xytext=(4, -11), textcoords="offset points")  # fmt: skip
+    right.set(xlabel="observation", ylabel="margin of the two best classes", ylim=(0.0, 1.02))
+    right.set_xlim(0.8, max(answer.observations, 4) + 0.6)
+    right.xaxis.get_major_locator().set_params(integer=True)
+    right.set_title(f"{classes[answer.label]}: {answer.exit.value} after {answer.observations}", fontsize=10)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def first_visits(chunks: Chunks, order: tuple[int, ...]) -> np.ndarray:
+    """[P] the observation (from 1) that first showed each point of the first cloud; 0: none did."""
+    shown = chunks.mask()[0][list(order)]  # [T, P]
+    return np.where(shown.any(axis=0), shown.argmax(axis=0) + 1, 0)
+
+
+def changes(labels: tuple[int, ...]) -> list[int]:
+    """Places at which a new class leads."""
+    return [i for i, label in enumerate(labels) if i == 0 or label != labels[i - 1]]

@@ -18,6 +18,9 @@ from asp_neuro.errors import AspError, CheckFailed, MissingError, UsageError
 from asp_neuro.report import say, table, to_json
 
 
+PICTURES = (".png", ".svg", ".pdf")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a verb came to: `report` for machines, `text` for people, and the exit code."""
@@ -53,6 +56,16 @@ def whole(low: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def picture_file(text: str) -> Path:
+    """An argument type: where a picture can be written, found out before the work and not after it."""
+    path = Path(text)
+    if path.suffix.lower() not in PICTURES:
+        raise argparse.ArgumentTypeError(f"'{text}' does not end in {' or '.join(PICTURES)}")
+    if not path.resolve().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"the folder of '{text}' does not exist; make it first")
+    return path
 
 
 def train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +203,9 @@ def certify_arguments(parser: argparse.ArgumentParser) -> None:
     bundle_argument(parser)
     data_arguments(parser)
     level_arguments(parser)
-    parser.add_argument("--curve", type=Path, metavar="FILE.png", help="draw risk, bound, coverage and observations")
+    parser.add_argument(
+        "--curve", type=picture_file, metavar="FILE.png", help="draw risk, bound, coverage and observations"
+    )
     parser.add_argument(
         "--exit-threshold", type=float, metavar="X", help="exit at margin X and certify which stops to accept (J.1)"
     )
@@ -267,6 +282,9 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the data: another draw of shapes or of a mesh's points",
     )
     parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there")
+    parser.add_argument(
+        "--picture", type=picture_file, metavar="FILE.png", help="draw the first cloud by the order of its chunks"
+    )
     parser.add_argument("--no-exit", action="store_true", help="read the whole budget")
     parser.add_argument(
         "--prefix", action="store_true", help="also run without carried state: bit for bit the same? at what cost?"
@@ -300,9 +318,12 @@ def run(args: argparse.Namespace) -> Outcome:
         report, answers = deployment.run(
             deployed, clouds, rule, args.backend, args.batch, write, args.on_unproven == "recompute", args.exact
         )
+    if args.picture is not None:
+        report["picture"] = str(deployment.picture(deployed, clouds, answers[0], args.picture))
     if args.prefix:
         report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
     text, code = _run_text(report), 0
+    text += f"\npicture: {args.picture}" if args.picture is not None else ""
     if args.feedback is not None:
         from asp_neuro import monitor
 
