@@ -17,7 +17,6 @@ from typing import Any
 from asp_neuro.errors import AspError, CheckFailed, MissingError, UsageError
 from asp_neuro.report import say, table, to_json
 
-
 PICTURES = (".png", ".svg", ".pdf")
 
 
