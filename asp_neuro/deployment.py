@@ -15,13 +15,13 @@ import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro import certificate as certificates
-from asp_neuro import hardware, monitor
+from asp_neuro import energy, hardware, monitor
 from asp_neuro.bundle import Bundle
 from asp_neuro.certificate import Certificate, Plan, Recording
 from asp_neuro.cloud import Chunks
 from asp_neuro.data import CloudSet, load, locate, read_cloud
 from asp_neuro.episode import Answer
-from asp_neuro.errors import CheckFailed, InputError, UsageError, nearest
+from asp_neuro.errors import CheckFailed, InputError, MissingError, UsageError, nearest
 from asp_neuro.exit import ExitReason, ExitRule
 from asp_neuro.grouping import chunks_of
 from asp_neuro.perceiver import Perceiver, really_equal
@@ -29,6 +29,7 @@ from asp_neuro.report import progress, to_json
 
 BACKENDS = ("fast", "sim", "loihi2")
 BATCH = 256
+SHAPES = 64  # built-in clouds that stand in where only the size of chunks matters
 OnAnswer = Callable[[int, Answer], None]
 
 
@@ -215,6 +216,34 @@ def picture(deployed: Deployed, clouds: CloudSet, answer: Answer, path: Path) ->
 
     chunks = chunks_of(clouds.points[:1], deployed.bundle.chunking, clouds.names[:1], cache=False)
     return plots.visits(path, chunks, answer, deployed.bundle.classes, Path(clouds.names[0]).name)
+
+
+def usage(deployed: Deployed, clouds: CloudSet, rule: ExitRule, batch: int = BATCH) -> energy.Usage:
+    """Firing rates, chunk sizes and stops of a bundle on clouds: what its energy follows from."""
+    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
+    starts = progress(range(0, len(chunks), batch), label="counting spikes")
+    source = f"a run on {len(clouds)} clouds of {clouds.source}"
+    return energy.measure(deployed.perceiver, (chunks[start : start + batch] for start in starts), rule, source)
+
+
+def recorded_usage(deployed: Deployed, rule: ExitRule, missing: MissingError) -> energy.Usage:
+    """The same from what the bundle stores, where its data are not at hand; without a record `missing` is raised."""
+    b, found = deployed.bundle, deployed.certificate
+    stored: Any = b.record.get("deployment")
+    rates: Any = stored.get("firing_rate") if isinstance(stored, dict) else None
+    known = isinstance(rates, list) and all(isinstance(rate, float) for rate in rates)
+    if not known or (rule.tau is not None and not rule.certified):
+        raise missing
+    observations, where = float(b.chunking.n_chunks), "the whole budget"
+    if rule.certified and found is not None:
+        observations, where = found.mean_observations, "calibration split"
+    clouds = load("shapes", "test", n_points=b.chunking.n_points).subset(np.arange(SHAPES))
+    groups = float(chunks_of(clouds.points, b.chunking, clouds.names, cache=False).belongs().sum(axis=2).mean())
+    source = (
+        f"the bundle's record, nothing was run (firing rates: {stored.get('split')} split at full budget; "
+        f"observations: {where}; chunk sizes: built-in shapes)"
+    )
+    return energy.constant_usage(source, b.chunking.n_chunks, observations, groups, rates)
 
 
 def demand_fit(deployed: Deployed, name: str = "loihi2") -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from asp_neuro.certificate import Certificate, Recording, outcome_at
 from asp_neuro.cloud import Chunks
+from asp_neuro.energy import Estimate
 from asp_neuro.episode import Answer
 from asp_neuro.exit import NEVER, first_crossing
 
@@ -109,3 +110,34 @@ def first_visits(chunks: Chunks, order: tuple[int, ...]) -> np.ndarray:
 def changes(labels: tuple[int, ...]) -> list[int]:
     """Places at which a new class leads."""
     return [i for i, label in enumerate(labels) if i == 0 or label != labels[i - 1]]
+
+
+def energy_curves(path: Path, found: Estimate) -> Path:
+    """Energy against observations, and the phase boundary with the model's own point."""
+    figure, (left, right) = _figure(2)
+    k, at = np.arange(1, len(found.curve) + 1), found.usage.taken.observations
+    left.plot(k, found.dense_curve / 1e6, color=GREY, linestyle="--", label="the same, all analog")
+    left.plot(k, found.curve / 1e6, color=BLUE, marker=".", label="with the spiking head")
+    left.axhline(found.fixed_order / 1e6, color=GREEN, linewidth=1.0, label="fixed order, whole budget")
+    label = f"at its exit: {found.at_exit / 1e6:.2f} µJ, {at:.2f} observations"
+    left.plot(at, found.at_exit / 1e6, color=ORANGE, marker="*", markersize=13, linestyle="none", label=label)
+    left.set(xlabel="observations", ylabel="µJ a cloud (estimate, 45 nm)", xlim=(0.5, k[-1] + 0.5), ylim=(0.0, None))
+    left.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="lower right")
+    _phase_plane(right, found)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _phase_plane(axis: Any, found: Estimate) -> None:
+    own, prefix = found.phase, found.prefix_phase
+    a = np.geomspace(min(0.01, own.a / 10.0), max(100.0, 10.0 * own.a), 400)
+    axis.plot(a, own.boundary(a), color=BLUE, label=f"φ*, state carried: κ = {own.kappa:.2f}")
+    axis.fill_between(a, 0.0, np.minimum(own.boundary(a), 1.0), color=BLUE, alpha=0.07, linewidth=0.0)
+    if prefix is not None:
+        axis.plot(a, prefix.boundary(a), color=GREY, label=f"φ*, prefix computed again: κ = {prefix.kappa:.2f}")
+    label = f"this model: a = {own.a:.0f}, φ = {own.fraction:.2f}"
+    axis.plot(own.a, own.fraction, color=ORANGE, marker="*", markersize=13, linestyle="none", label=label)
+    top = 1.35 * max(1.0, float(own.boundary(a).max()))  # room for the legend
+    axis.set(xscale="log", xlim=(a[0], a[-1]), ylim=(0.0, top))
+    axis.set(xlabel="a: analog over spiking cost (estimate)", ylabel="φ: observed share of the budget")
+    axis.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="upper left")

@@ -115,6 +115,19 @@ def data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--up", choices=("x", "y", "z"), help="the up axis of a folder or a file (default y)")
 
 
+def sample_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--split", choices=("train", "validation", "calibration", "test"), default="test", help="default test"
+    )
+    parser.add_argument("--limit", type=whole(1), metavar="N", help="only the first N clouds")
+
+
+def exit_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-exit", action="store_true", help="read the whole budget")
+    parser.add_argument("--threshold", type=float, metavar="X", help="exit at margin X, without a promise")
+    parser.add_argument("--uncertified", action="store_true", help="use a stored threshold whose certificate is void")
+
+
 def level_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alpha", type=float, default=0.05, metavar="A", help="largest risk (default 0.05)")
     parser.add_argument("--delta", type=float, default=0.05, metavar="D", help="chance to be wrong (default 0.05)")
@@ -267,10 +280,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     data_arguments(parser)
     parser.add_argument("--backend", choices=("fast", "sim", "loihi2"), default="fast", help="default fast")
     parser.add_argument("--input", metavar="FILE", help="one cloud instead of a data set")
-    parser.add_argument(
-        "--split", choices=("train", "validation", "calibration", "test"), default="test", help="default test"
-    )
-    parser.add_argument("--limit", type=whole(1), metavar="N", help="only the first N clouds")
+    sample_arguments(parser)
     parser.add_argument("--batch", type=whole(1), default=256, metavar="N", help="clouds at once on fast (default 256)")
     parser.add_argument("--threads", type=whole(1), metavar="N", help="default 1; answers do not depend on it")
     parser.add_argument(
@@ -284,12 +294,10 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--picture", type=picture_file, metavar="FILE.png", help="draw the first cloud by the order of its chunks"
     )
-    parser.add_argument("--no-exit", action="store_true", help="read the whole budget")
+    exit_arguments(parser)
     parser.add_argument(
         "--prefix", action="store_true", help="also run without carried state: bit for bit the same? at what cost?"
     )
-    parser.add_argument("--threshold", type=float, metavar="X", help="exit at margin X, without a promise")
-    parser.add_argument("--uncertified", action="store_true", help="use a stored threshold whose certificate is void")
     parser.add_argument(
         "--on-unproven", choices=("report", "recompute"), default="report",
         help="recompute: answers whose spikes are not proven are computed again in exact arithmetic",
@@ -442,6 +450,42 @@ def check(args: argparse.Namespace) -> Outcome:
     return Outcome(fit.as_dict(), fit.text(), exit_code=0 if fit.fits else 1)
 
 
+def energy_arguments(parser: argparse.ArgumentParser) -> None:
+    bundle_argument(parser)
+    data_arguments(parser)
+    sample_arguments(parser)
+    exit_arguments(parser)
+    parser.add_argument("--prices", default="prices", metavar="FILE", help="another price table than the shipped one")
+    parser.add_argument("--plot", type=picture_file, metavar="FILE.png", help="draw energy and phase boundary")
+
+
+def energy(args: argparse.Namespace) -> Outcome:
+    """What an answer costs, by operations counted on the model and firing rates measured on its data. An estimate."""
+    one_thread(None)
+    from asp_neuro import deployment, hardware, plots
+    from asp_neuro.energy import Estimate
+
+    prices = hardware.prices(args.prices)
+    deployed = deployment.open_bundle(_bundle(args))
+    rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
+    say(sentence)
+    try:
+        clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
+        usage = deployment.usage(deployed, clouds, rule)
+    except MissingError as error:
+        if args.data is not None:
+            raise
+        usage = deployment.recorded_usage(deployed, rule, error)
+        say(f"{str(error).splitlines()[0]}\nnothing is run: the firing rates stored in the bundle are used")
+    b = deployed.bundle
+    found = Estimate(b.host, b.head, b.chunking, usage, prices)
+    report, text = {**found.as_dict(), "sha256": deployed.sha256}, found.text()
+    if args.plot is not None:
+        report["plot"] = str(plots.energy_curves(args.plot, found))
+        text += f"\n\nplot: {report['plot']}"
+    return Outcome(report, text)
+
+
 def show(args: argparse.Namespace) -> Outcome:
     """What is inside a bundle."""
     from asp_neuro import bundle as bundles
@@ -550,6 +594,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("run", "answer for a data set or one cloud", "asp-neuro run --backend=sim --limit 5", run_arguments, run),
     Verb("verify", "compare every engine, bit for bit", "asp-neuro verify --limit 4", verify_arguments, verify),
     Verb("check", "design rules and fit on the chip", "asp-neuro check --hw loihi2", check_arguments, check),
+    Verb("energy", "estimate what an answer costs", "asp-neuro energy compact", energy_arguments, energy),
     Verb("show", "print what is inside a bundle", "asp-neuro show model.net", bundle_argument, show),
     Verb("models", "list the bundles that are shipped", "asp-neuro models", no_arguments, models),
     Verb("demo", "train, export, certify, run and verify on built-in data", "asp-neuro demo", demo_arguments, demo),

@@ -1,0 +1,335 @@
+"""Energy: the paper's table from its inputs, counts against products that were made, and the verb."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import specs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asp_neuro import bundle as bundles
+from asp_neuro import deployment, energy, hardware, prefix
+from asp_neuro.bundle import model_sha256
+from asp_neuro.cloud import cut
+from asp_neuro.data import load
+from asp_neuro.energy import Activity, Component, Estimate, Price, components, measure, phase_boundary
+from asp_neuro.errors import ConfigError, InputError, MissingError
+from asp_neuro.exit import ExitRule
+from asp_neuro.grouping import chunks_of
+
+PRICES = hardware.prices()
+PAPER = Price(**PRICES.values["cmos_45nm"])
+
+# Table S2: operations of one cloud. The head's accumulates are r T per operation, r = 24.45 %, T = 4.
+TABLE_S2 = (
+    Component("encoder", 5.25e9),
+    Component("mixer", 4.54e9),
+    Component("policy", 0.28e9),
+    Component("head", 0.0, 6.53e9, 6.53e9 * 0.2445 * 4),
+    Component("read-out", 1.28e9),
+    Component("context", 0.05e9),
+)
+MJ = 1e-9  # of a picojoule
+
+
+# The paper's numbers, hand-computed
+
+
+def test_table_s2_follows_from_its_inputs():
+    cells = [component.energy(PAPER) * MJ for component in TABLE_S2]
+    assert cells == pytest.approx([24.15, 20.88, 1.29, 5.75, 5.89, 0.23], abs=0.005)
+    assert sum(cells) == pytest.approx(58.19, abs=0.005)
+    dense = sum(component.dense_energy(PAPER) for component in TABLE_S2) * MJ
+    assert dense == pytest.approx(82.48, abs=0.005)
+    assert dense / sum(cells) == pytest.approx(1.42, abs=0.005)
+    head = TABLE_S2[3]
+    assert head.dense_energy(PAPER) / head.energy(PAPER) == pytest.approx(5.22, abs=0.01)  # 5.226 before rounding
+
+
+def test_without_four_time_steps_in_the_head_table_s2_does_not_follow():
+    head = Component("head", 0.0, 6.53e9, 6.53e9 * 0.2445)
+    assert head.energy(PAPER) * MJ == pytest.approx(1.44, abs=0.005)
+
+
+@pytest.mark.parametrize(("fixations", "mj"), [(1, 1.87), (3, 3.00)])
+def test_the_foveated_table_follows_from_its_inputs(fixations, mj):
+    stem, fixation = Component("stem", 0.284e9, once=True), Component("fixation", 0.123e9)
+    assert (stem.energy(PAPER) + fixations * fixation.energy(PAPER)) * MJ == pytest.approx(mj, abs=0.01)
+
+
+def test_the_papers_prefix_boundary_follows():
+    a, r = 52.44 / 5.75, 1.29 / 5.75
+    assert round(phase_boundary(a, 0.2445, 0.2445, r, 2.5), 2) == 0.40
+
+
+def test_the_papers_streaming_boundary_does_not_follow():
+    a, r = 52.44 / 5.75, 1.29 / 5.75
+    assert phase_boundary(a, 0.2445, 0.2445, r, 1.0) == pytest.approx(0.977, abs=0.0005)  # printed: 0.995
+    assert phase_boundary(a, 0.2445, 0.2445, 0.0, 1.0) == 1.0
+
+
+def test_the_papers_curve_misses_its_own_point():
+    at_exit = 45.03 * 3.84 / 4 + 7.41 + 5.75 * 3.84 / 3.84
+    assert at_exit == pytest.approx(56.4, abs=0.05)  # printed: 58.19, which is E(4)
+    assert pytest.approx(58.19, abs=0.005) == 45.03 + 7.41 + 5.75
+
+
+# The formula
+
+POSITIVE = st.floats(0.01, 100.0)
+
+
+@given(POSITIVE, st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 10.0), st.floats(1.0, 10.0))
+def test_the_boundary_is_where_both_energies_are_equal(a, rate, fixed_rate, overhead, kappa):
+    phi = phase_boundary(a, rate, fixed_rate, overhead, kappa)
+    active, fixed = phi * (overhead + rate + kappa * a), fixed_rate + a  # in units of F_s E_AC, per chunk of the budget
+    assert active == pytest.approx(fixed)
+
+
+def test_the_three_regimes_of_the_paper():
+    assert phase_boundary(5.0, 0.2, 0.3, 0.0, 1.0) >= 1.0
+    assert phase_boundary(1e9, 0.2, 0.3, 0.5, 2.5) == pytest.approx(1 / 2.5)
+    assert phase_boundary(0.0, 0.2, 0.3, 0.5, 2.5) == pytest.approx(0.3 / 0.7)
+
+
+# Counts
+
+
+def test_counts_by_hand():
+    rng = np.random.default_rng(0)
+    p = specs.random_perceiver(rng, width=16, n_neurons=16, n_layers=3, n_classes=4)
+    found = components(p.host, p.head, p.chunking, Activity(2.0, 3.0, (0.25, 0.5, 0.1)))
+    rows = {c.name: (c.macs, c.synapses, c.accumulates, c.once) for c in found}
+    assert rows == {
+        "encoder": (3 * (8 * (6 * 8 + 8 * 12) + 15 * 16 + 16 * 16), 0, 0, False),
+        "mixer": (5 * 16 * 16 + 2 * 16, 0, 0, False),
+        "head layer 1": (16 * 16 + 16, 0, 0, False),
+        "head layer 2": (16, 256, 256 * 0.25, False),
+        "head layer 3": (16, 256, 256 * 0.75, False),
+        "belief, read-out": (4 * 16, 0, 0, False),
+        "policy": (8 * 16 + 6 * 8, 0, 0, False),
+        "policy, descriptors": (6 * 8 * 8, 0, 0, True),
+    }
+
+
+def test_a_chunk_layer_is_paid_once_an_observation():
+    p = specs.random_perceiver(np.random.default_rng(0))
+    host = specs.random_host(np.random.default_rng(0), token_width=20)
+    encoder, mixer, *_ = components(host, p.head, p.chunking, Activity(1.0, 3.0, (0.1, 0.1)))
+    assert encoder.macs == 3 * (8 * (6 * 8 + 8 * 12) + 15 * 20 + 20 * 20) + 20 * 16
+    assert mixer.macs == 5 * 16 * 16 + 2 * 16
+
+
+@pytest.mark.parametrize(("scorer", "step", "once"), [("geometry", 48, 384), ("additive", 48, 384), ("belief", 176, 0)])
+def test_a_policy_pays_for_what_it_looks_at(scorer, step, once):
+    p = specs.random_perceiver(np.random.default_rng(0))
+    host = dataclasses.replace(p.host, scorer=scorer)
+    *_, policy, descriptors = components(host, p.head, p.chunking, Activity(1.0, 1.0, (0.1, 0.1)))
+    assert (policy.macs, descriptors.macs) == (step, once)
+
+
+@pytest.fixture(scope="module")
+def compact():
+    return deployment.open_bundle("compact")
+
+
+@pytest.fixture(scope="module")
+def some(compact):
+    clouds = load("shapes", "test").subset(np.arange(24))
+    return compact.perceiver, chunks_of(clouds.points, compact.bundle.chunking, clouds.names)
+
+
+def estimate(perceiver, usage) -> Estimate:
+    return Estimate(perceiver.host, perceiver.head, perceiver.chunking, usage, PRICES)
+
+
+@pytest.mark.parametrize("tau", [None, 0.6])
+def test_counts_are_those_of_the_products_that_are_made(some, tau):
+    perceiver, chunks = some
+    rule = ExitRule(tau)
+    trace = prefix.streaming(perceiver, chunks, rule)
+    found = estimate(perceiver, measure(perceiver, [chunks[:10], chunks[10:]], rule, "a test"))
+    n = sum(len(end.order) for end in trace.ends)
+    assert found.usage.taken.observations * len(chunks) == pytest.approx(n)
+    macs = {c.name: c.macs * n for c in found.parts}
+    assert macs["encoder"] == pytest.approx(trace.macs["encoder"], rel=1e-12)
+    assert macs["mixer"] == trace.macs["mixer"]
+    fired = sum(o.spikes[0].sum() for o in trace.observations)  # each spike of layer 1 reaches every neuron of layer 2
+    layer = perceiver.head.layers[1]
+    (second,) = [c for c in found.parts if c.name == "head layer 2"]
+    assert second.accumulates * n == pytest.approx(fired * layer.n_neurons, rel=1e-12)
+
+
+def test_the_prefix_factor_is_that_of_the_products_that_are_made(some):
+    perceiver, chunks = some
+    rule = ExitRule(0.6)
+    ratio = prefix.compare(perceiver, [chunks], rule)["ratio"]["mixer"]
+    assert measure(perceiver, [chunks], rule, "a test").repeats == pytest.approx(ratio)
+
+
+@pytest.mark.parametrize("tau", [None, 0.2, 0.6])
+def test_the_phase_boundary_says_what_the_energies_say(some, tau):
+    perceiver, chunks = some
+    found = estimate(perceiver, measure(perceiver, [chunks], ExitRule(tau), "a test"))
+    phase = found.phase
+    assert found.at_exit / found.fixed_order == pytest.approx(phase.fraction / phase.boundary(), rel=1e-9)
+    assert phase.wins == (found.at_exit < found.fixed_order) == (tau is not None)
+
+
+def test_the_exit_lies_on_the_curve_where_all_stop_alike(some):
+    perceiver, chunks = some
+    found = estimate(perceiver, measure(perceiver, [chunks], ExitRule(), "a test"))
+    assert found.at_exit == pytest.approx(found.curve[-1])
+    assert found.dense_at_exit == pytest.approx(found.dense_curve[-1])
+    assert (np.diff(found.curve) > 0.0).all()
+    assert (found.curve < found.dense_curve).all()
+
+
+def test_a_head_of_one_layer_has_a_boundary_too():
+    rng = np.random.default_rng(1)
+    perceiver = specs.random_perceiver(rng, n_layers=1)
+    chunks = cut(specs.random_clouds(rng, 5), perceiver.chunking)
+    found = estimate(perceiver, measure(perceiver, [chunks], ExitRule(0.3), "a test"))
+    assert found.ratios["head"] == found.ratios["spiking_layers"] == 1.0
+    assert found.at_exit / found.fixed_order == pytest.approx(found.phase.fraction / found.phase.boundary())
+
+
+@pytest.mark.parametrize("price", [(0.0, 0.9), (4.6, 0.0), (float("nan"), 0.9), (4.6, -1.0)])
+def test_a_price_must_be_above_zero(price):
+    with pytest.raises(ConfigError, match="must be a finite number above 0"):
+        Price(*price)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((0.0, 1.0, (0.5,)), "0.0 observations"),
+        ((1.0, float("nan"), (0.5,)), "nan groups"),
+        ((1.0, 1.0, (0.5, 1.5)), "layer 2: firing rate 1.5 is outside 0..1"),
+    ],
+)
+def test_an_impossible_activity_is_refused(values, said):
+    with pytest.raises(InputError, match=said):
+        Activity(*values)
+
+
+def test_rates_of_another_head_and_no_clouds_are_refused(some):
+    perceiver, _ = some
+    with pytest.raises(InputError, match="1 firing rates for 2 layers"):
+        components(perceiver.host, perceiver.head, perceiver.chunking, Activity(1.0, 1.0, (0.5,)))
+    with pytest.raises(InputError, match="no clouds"):
+        measure(perceiver, [], ExitRule(), "a test")
+
+
+# The verb
+
+
+def test_energy_prints_what_it_promises(shell):
+    said = shell("energy", "compact", "--limit", "30", "--json")
+    assert said.code == 0, said.err
+    found = said.json
+    assert found["estimate"] is True
+    assert found["n"] == 30
+    assert list(found["energy_at"]) == [str(k) for k in range(1, 17)]
+    assert found["mean_observations"] < 16
+    assert found["system_ratio"] > found["ratios"]["same_observations"] > 1.0
+    assert found["head_ratio"] > 1.0
+    assert {"a", "lambda", "lambda0", "r", "kappa", "phi", "boundary", "wins"} == set(found["phase"])
+    assert "Horowitz" in found["prices"]["sources"]["mac_pj"]
+
+
+def test_a_person_reads_that_it_is_an_estimate(shell):
+    said = shell("energy", "compact", "--limit", "10", "--no-exit")
+    assert said.code == 0, said.err
+    for words in ("Estimate", "no chip was measured", "nobody has published a price", "16.00 of 16", "does not save"):
+        assert words in said.out
+
+
+@pytest.mark.parametrize(("kind", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_a_picture_in_three_forms(cli, tmp_path, kind, magic):
+    path = tmp_path / f"energy.{kind}"
+    said = cli("energy", "compact", "--limit", "5", "--plot", str(path), "--json")
+    assert said.code == 0, said.err
+    assert path.read_bytes().startswith(magic)
+
+
+def stored_only(path, **changes):
+    """The compact bundle, as if its data were files that are not there."""
+    made = bundles.read(bundles.shipped()["compact"])
+    recipe = {**made.recipe, "data": {"name": "modelnet10", "classes": []}}
+    made = dataclasses.replace(made, recipe=recipe, plan=None, certificate=None, **changes)
+    bundles.write(path, made)
+    return made
+
+
+def test_without_data_the_stored_rates_are_used_and_that_is_said(shell, tmp_path):
+    made = stored_only(tmp_path / "model.net")
+    said = shell("energy", "--json", env={"ASP_NEURO_DATA": ""})
+    assert said.code == 0, said.err
+    assert "nothing is run" in said.err
+    assert "record" in said.json["measured_on"]
+    assert said.json["n"] == 0
+    assert said.json["firing_rate"] == made.record["deployment"]["firing_rate"]
+    assert said.json["prefix_phase"] is None
+    assert said.json["sha256"] == model_sha256(made)
+    for words in (("--threshold", "0.5"), ("--data", "nowhere")):  # where it stops, and what is there, nobody knows
+        assert shell("energy", "--json", *words, env={"ASP_NEURO_DATA": ""}).json["error"]["kind"] == "missing"
+
+
+def test_stored_rates_give_the_energy_of_a_run_within_a_tenth(compact):
+    rule, _ = deployment.exit_rule(compact)
+    stored = deployment.recorded_usage(compact, rule, MissingError("x"))
+    ran = deployment.usage(compact, load("shapes", "test").subset(np.arange(200)), rule)
+    one, other = (estimate(compact.perceiver, usage).curve[-1] for usage in (stored, ran))
+    assert one == pytest.approx(other, rel=0.1)
+
+
+@pytest.mark.parametrize("record", [{}, {"deployment": 3}, {"deployment": {"firing_rate": ["a", "b"]}}])
+def test_without_data_and_without_stored_rates_the_missing_data_are_told(shell, tmp_path, record):
+    stored_only(tmp_path / "model.net", record=record)
+    said = shell("energy", "--json", env={"ASP_NEURO_DATA": ""})
+    assert (said.code, said.json["error"]["kind"]) == (2, "missing")
+    assert "modelnet10" in said.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("--plot", "energy.gif"), "usage"),
+        (("--plot", "nowhere/energy.png"), "usage"),
+        (("--bundle", "compact"), "usage"),
+        (("--threshold", "1.5"), "usage"),
+        (("--prices", "none.toml"), "missing"),
+        (("--prices", "cheap"), "config"),
+        (("--limit", "0"), "usage"),
+    ],
+)
+def test_bad_input_is_told_by_its_kind(cli, tmp_path, monkeypatch, words, kind):
+    monkeypatch.chdir(tmp_path)
+    said = cli("energy", "compact", *words, "--json")
+    assert (said.code, said.json["error"]["kind"]) == (2, kind)
+
+
+def test_prices_from_a_file_change_the_estimate(cli, tmp_path):
+    from importlib import resources
+
+    text = (resources.files("asp_neuro.hw_configs") / "prices.toml").read_text()
+    path = tmp_path / "own.toml"
+    path.write_text(text.replace("value = 4.6", "value = 9.2", 1).replace("value = 0.9", "value = 1.8", 1))
+    few = ("energy", "compact", "--limit", "5", "--json")
+    one, two = cli(*few).json, cli(*few, "--prices", str(path)).json
+    assert two["energy_at_exit"] == pytest.approx(2.0 * one["energy_at_exit"])
+    path.write_text(text.replace("value = 0.9", "value = 0.0", 1))
+    said = cli(*few, "--prices", str(path))
+    assert (said.code, said.json["error"]["kind"]) == (2, "config")
+
+
+def test_the_head_ratio_pays_for_a_graded_first_layer(compact):
+    found = estimate(compact.perceiver, energy.constant_usage("a test", 16, 3.0, 5.5, (0.3, 0.2)))
+    layer = 64 * 64 + 64
+    spiking = 64 * 4.6 + 0.3 * 64 * 64 * 0.9
+    assert found.ratios["head"] == pytest.approx(2 * layer * 4.6 / (layer * 4.6 + spiking))
+    assert found.ratios["spiking_layers"] == pytest.approx(layer * 4.6 / spiking)
