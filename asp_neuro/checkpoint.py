@@ -33,6 +33,21 @@ def save(path: str | Path, content: dict[str, Any]) -> None:
             part.unlink()
 
 
+def shipped() -> dict[str, Path]:
+    """Checkpoints that come with the package: name -> file."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "models").glob("*.pt"))}
+
+
+def find(name: str | Path) -> Path:
+    """FILE or NAME -> the checkpoint's path; a shipped name wins over a file that happens to be called so."""
+    known = shipped()
+    if str(name) in known:
+        return known[str(name)]
+    if not Path(name).exists():
+        raise MissingError(f"'{name}' is neither a checkpoint nor a shipped one; shipped: {', '.join(known)}")
+    return Path(name)
+
+
 def load(path: str | Path, needs: tuple[str, ...] = ("recipe", "classes", "model")) -> dict[str, Any]:
     """Read a checkpoint; anything else than one of ours is refused with a reason."""
     path = Path(path)
