@@ -16,12 +16,6 @@ FORMAT = "asp-neuro checkpoint"
 VERSION = 1
 
 
-def located(name: str | Path) -> Path:
-    """The file of that name, else the shipped checkpoint of that name."""
-    ours = Path(__file__).parent / "models" / f"{name}.pt"
-    return ours if not Path(name).exists() and ours.exists() else Path(name)
-
-
 def save(path: str | Path, content: dict[str, Any]) -> None:
     """Write beside, then rename: the file at `path` is always whole, the old one or the new one."""
     path = Path(path)
@@ -37,6 +31,21 @@ def save(path: str | Path, content: dict[str, Any]) -> None:
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
+
+
+def shipped() -> dict[str, Path]:
+    """Checkpoints that come with the package: name -> file."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "models").glob("*.pt"))}
+
+
+def find(name: str | Path) -> Path:
+    """FILE or NAME -> the checkpoint's path; a shipped name wins over a file that happens to be called so."""
+    known = shipped()
+    if str(name) in known:
+        return known[str(name)]
+    if not Path(name).exists():
+        raise MissingError(f"'{name}' is neither a checkpoint nor a shipped one; shipped: {', '.join(known)}")
+    return Path(name)
 
 
 def load(path: str | Path, needs: tuple[str, ...] = ("recipe", "classes", "model")) -> dict[str, Any]:

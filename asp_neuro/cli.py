@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
         parsed, extra = self.parse_known_args(args, namespace)
         if extra:
             parser = self.verb_parsers.get(parsed.verb, self)
-            parser.refuse(extra)
+            parser.verb_parsers.get(getattr(parsed, "part", ""), parser).refuse(extra)
         return parsed
 
     def refuse(self, extra: Sequence[str]) -> NoReturn:
@@ -66,7 +66,12 @@ def build_parser(verbs: Sequence[Verb] = VERBS) -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     _add_common(parser, default=False)
-    rows = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", parser_class=_Parser)
+    _add_verbs(parser, verbs, dest="verb", title="verbs")
+    return parser
+
+
+def _add_verbs(parser: _Parser, verbs: Sequence[Verb], dest: str, title: str) -> None:
+    rows = parser.add_subparsers(dest=dest, metavar=dest.upper(), title=title, parser_class=_Parser)
     for verb in verbs:
         sub = rows.add_parser(
             verb.name, help=verb.summary, description=_sentence(verb.summary), epilog=f"example:\n  {verb.example}"
@@ -75,8 +80,9 @@ def build_parser(verbs: Sequence[Verb] = VERBS) -> _Parser:
         # SUPPRESS: `asp-neuro --json VERB` must not be overwritten by the verb's own default
         _add_common(sub, default=argparse.SUPPRESS)
         sub.set_defaults(run=verb.run)
+        if verb.parts:
+            _add_verbs(sub, verb.parts, dest="part", title="parts")
     parser.verb_parsers = dict(rows.choices)
-    return parser
 
 
 def _add_common(parser: argparse.ArgumentParser, default: Any) -> None:

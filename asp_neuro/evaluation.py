@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from asp_neuro.certificate import Recording
 from asp_neuro.examples import Examples
+from asp_neuro.exit import margin
 from asp_neuro.model import Choose, Model, follow, learned, oracle
 
 BATCH = 64
@@ -24,12 +26,19 @@ class Record:
     firing_rate: np.ndarray  # [L]
     max_membrane: np.ndarray  # [L, H] float units
 
+    def answering(self, average: bool = False) -> np.ndarray:
+        """[T, n, C] the logits that answer after k observations: the last ones, or the mean of those so far."""
+        if not average:
+            return self.logits
+        return np.cumsum(self.logits, axis=0) / np.arange(1, len(self.logits) + 1)[:, None, None]
+
     def correct(self, average: bool = False) -> np.ndarray:
-        """[T, n] bool: whether the answer after k observations is right; from the last logits, or their mean."""
-        logits = self.logits
-        if average:
-            logits = np.cumsum(logits, axis=0) / np.arange(1, len(logits) + 1)[:, None, None]
-        return logits.argmax(axis=2) == self.labels
+        """[T, n] bool: whether the answer after k observations is right."""
+        return self.answering(average).argmax(axis=2) == self.labels
+
+    def recording(self, average: bool = False) -> Recording:
+        """Margin and correctness after every observation: what exits are read off."""
+        return Recording(margin(self.answering(average)), self.correct(average))
 
     def accuracy(self, average: bool = False) -> np.ndarray:
         """[T] share of right answers after 1, 2, ... observations."""
@@ -48,29 +57,6 @@ def accuracy_at(record: Record, at: Iterable[int] = (1, 2, 3, 4, 8)) -> dict[str
     curve = record.accuracy()
     found = {str(k): float(curve[k - 1]) for k in at if k <= len(curve)}
     return {**found, "M": float(curve[-1])}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The learned policy against a rival after k observations, cloud by cloud, over one or more trained models."""
-
-    rule: str
-    k: int
-    learned: float  # accuracy
-    rival: float
-    standard_error: float  # of the difference, paired over clouds (the mean over models of each cloud)
-
-    @property
-    def difference(self) -> float:
-        return self.learned - self.rival
-
-
-def compare(learned_records: list[Record], rival_records: list[Record], rule: str, k: int) -> Comparison:
-    """Paired comparison: same clouds, same weights, another rule."""
-    ours = np.mean([r.correct()[k - 1] for r in learned_records], axis=0)
-    theirs = np.mean([r.correct()[k - 1] for r in rival_records], axis=0)
-    error = float(np.std(ours - theirs, ddof=1) / np.sqrt(len(ours)))
-    return Comparison(rule, k, float(ours.mean()), float(theirs.mean()), error)
 
 
 @torch.no_grad()

@@ -48,6 +48,6 @@ class Examples:
         )
 
 
-def examples_of(clouds: CloudSet, how: Chunking) -> Examples:
-    chunks = chunks_of(clouds.points, how, clouds.names)
+def examples_of(clouds: CloudSet, how: Chunking, cache: bool = True) -> Examples:
+    chunks = chunks_of(clouds.points, how, clouds.names, cache)
     return Examples(chunks, chunks.groups_of_chunks(), clouds.labels)

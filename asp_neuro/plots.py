@@ -14,6 +14,7 @@ from asp_neuro.episode import Answer
 from asp_neuro.exit import NEVER, first_crossing
 
 BLUE, ORANGE, GREEN, GREY = "#1b6ca8", "#d1495b", "#3a7d44", "#7a7a7a"
+RULE_COLOURS = {"learned": BLUE, "random": ORANGE, "fps_order": GREEN, "oracle": GREY}
 
 
 def _figure(columns: int) -> tuple[Any, Any]:
@@ -141,3 +142,43 @@ def _phase_plane(axis: Any, found: Estimate) -> None:
     axis.set(xscale="log", xlim=(a[0], a[-1]), ylim=(0.0, top))
     axis.set(xlabel="a: analog over spiking cost (estimate)", ylabel="φ: observed share of the budget")
     axis.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="upper left")
+
+
+def order_study(path: Path, report: dict[str, Any]) -> Path:
+    """Accuracy against observations, per rule; and how far the learned rule is ahead of its rivals."""
+    figure, (left, right) = _figure(2)
+    steps = np.arange(1, report["budget"] + 1)
+    for rule, found in report["rules"].items():
+        colour = RULE_COLOURS[rule]
+        mean = 100.0 * np.array(found["curve"])
+        band = 100.0 * np.array([deviation or 0.0 for deviation in found["curve_spread"]])
+        left.plot(steps, mean, color=colour, label=rule, linestyle="--" if rule == "oracle" else "-")
+        left.fill_between(steps, mean - band, mean + band, color=colour, alpha=0.18, linewidth=0)
+        swept = [(point["observations"], 100.0 * point["accuracy"]) for point in found["sweep"]]
+        left.plot(*zip(*swept), color=colour, marker="o", markersize=3.5, linestyle="none")
+    left.plot([], [], color="black", marker="o", markersize=3.5, linestyle="none", label="exit at margin 0.2 ... 0.5")
+    left.set(xlabel="observations", ylabel=f"right answers in %, {report['split']} split")
+    for shift, rule in ((0.96, "random"), (1.04, "fps_order")):
+        rows = [row for row in report["paired"] if row["rule"] == rule and row["k"] is not None]
+        height, error = (
+            100.0 * np.array([row[key] or 0.0 for row in rows]) for key in ("difference", "standard_error")
+        )
+        at = [row["k"] * shift for row in rows]
+        right.errorbar(
+            at,
+            height,
+            yerr=error,
+            color=RULE_COLOURS[rule],
+            marker="o",
+            markersize=4,
+            capsize=2.5,
+            label=f"of {rule} (± s.e.)",
+        )
+    right.axhline(0.0, color="black", linewidth=0.8)
+    right.set(xlabel="observations", ylabel="learned rule ahead by, in points")
+    for axis, place in ((left, "lower right"), (right, "upper right")):
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ticks := [k for k in (1, 2, 4, 8, 16, 32, 64) if k <= report["budget"]], map(str, ticks))
+        axis.legend(frameon=False, fontsize=8, loc=place)
+    figure.savefig(path, dpi=150)
+    return path

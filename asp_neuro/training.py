@@ -90,7 +90,7 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
 
 def _start_from(model: Model, name: str) -> None:
     """Take over the weights of a checkpoint wherever they fit; a read-out for other classes starts afresh."""
-    stored = checkpoint.load(checkpoint.located(name))
+    stored = checkpoint.load(checkpoint.find(name))
     own = model.state_dict()
     foreign = [k for k, v in own.items() if k in stored["model"] and stored["model"][k].shape != v.shape]
     missing = [k for k in own if k not in stored["model"]]

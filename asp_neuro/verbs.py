@@ -36,6 +36,7 @@ class Verb:
     example: str  # a command that works as it stands
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], Outcome]
+    parts: tuple[Verb, ...] = ()  # verbs of its own: `asp-neuro study order`
 
 
 def no_arguments(parser: argparse.ArgumentParser) -> None:
@@ -517,6 +518,58 @@ def models(args: argparse.Namespace) -> Outcome:
     return Outcome({"models": [dict(zip(keys, row)) for row in rows]}, table(rows, header) if rows else "none shipped")
 
 
+def seed_list(text: str) -> tuple[int, ...]:
+    """An argument type: whole numbers with commas between them, none twice."""
+    seeds = tuple(whole(0)(word.strip()) for word in text.split(","))
+    if len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"'{text}' names a seed twice")
+    return seeds
+
+
+def study(args: argparse.Namespace) -> Outcome:
+    """Without a part there is nothing to do."""
+    raise UsageError(f"what to study: {' or '.join(part.name for part in STUDIES)}? (see: asp-neuro study --help)")
+
+
+def read_arguments(parser: argparse.ArgumentParser) -> None:
+    """What every study reads."""
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="checkpoints of one recipe, or a shipped name")
+    data_arguments(parser)
+    parser.add_argument(
+        "--split", choices=("train", "validation", "calibration", "test"), default="test", help="default test"
+    )
+    parser.add_argument("--limit", type=whole(1), metavar="N", help="read only the first N clouds")
+
+
+def order_arguments(parser: argparse.ArgumentParser) -> None:
+    read_arguments(parser)
+    parser.add_argument("--recipe", metavar="NAME|FILE", help="without MODEL: what to train (default compact)")
+    parser.add_argument("--seeds", type=seed_list, metavar="N,N,..", help="without MODEL: default 0,1,2")
+    parser.add_argument("--epochs", type=whole(1), metavar="N", help="another number of epochs than the recipe's")
+    parser.add_argument("--ablations", action="store_true", help="also train policies that see less (J.3, J.11, J.13)")
+    parser.add_argument("--float", action="store_true", help="the head in floating point, not as it is exported")
+    parser.add_argument("--average", action="store_true", help="answers from the mean of the logits so far")
+    parser.add_argument(
+        "--out", type=Path, default=Path("study-order"), metavar="DIR", help="models and results; default ./study-order"
+    )
+
+
+def order(args: argparse.Namespace) -> Outcome:
+    """Learned, random, farthest-point and oracle order on the same weights."""
+    one_thread(None)
+    wanted = {"recipe": args.recipe, "seeds": args.seeds, "epochs": args.epochs, "ablations": args.ablations or None}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if args.models and given:
+        raise UsageError(f"--{next(iter(given))} is for training; with checkpoints given there is none")
+    from asp_neuro import study
+
+    report = study.order(
+        args.models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=args.out,
+        floating=args.float, average=args.average, **given,
+    )  # fmt: skip
+    return Outcome(report, study.order_text(report))
+
+
 def doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="leave out the self-test of the Lava simulator")
 
@@ -587,6 +640,10 @@ def _in_short(report: dict[str, Any]) -> str:
     return f"{100.0 * report['accuracy_at']['M']:.1f} % on validation, {report['parameters']:,} parameters"
 
 
+STUDIES: tuple[Verb, ...] = (
+    Verb("order", "what the order of looking is worth", "asp-neuro study order compact", order_arguments, order),
+)
+
 VERBS: tuple[Verb, ...] = (
     Verb("train", "train a model from a recipe", "asp-neuro train --recipe compact", train_arguments, train),
     Verb("export", "write a trained model as a bundle", "asp-neuro export model.pt", export_arguments, export),
@@ -597,6 +654,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("energy", "estimate what an answer costs", "asp-neuro energy compact", energy_arguments, energy),
     Verb("show", "print what is inside a bundle", "asp-neuro show model.net", bundle_argument, show),
     Verb("models", "list the bundles that are shipped", "asp-neuro models", no_arguments, models),
+    Verb("study", "compare ways to look, on models of your own", STUDIES[0].example, no_arguments, study, STUDIES),
     Verb("demo", "train, export, certify, run and verify on built-in data", "asp-neuro demo", demo_arguments, demo),
     Verb("doctor", "say what is installed and what is missing", "asp-neuro doctor --json", doctor_arguments, doctor),
 )

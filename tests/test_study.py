@@ -1,0 +1,264 @@
+"""The studies on a tiny recipe: what is trained, what is used again, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from asp_neuro import checkpoint, evaluation, study, training
+from asp_neuro.cloud import Chunking
+from asp_neuro.data import load
+from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
+from asp_neuro.examples import examples_of
+from asp_neuro.recipe import ModelRecipe, Recipe, TrainRecipe
+
+TINY = Recipe(
+    name="tiny",
+    chunking=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
+    model=ModelRecipe(width=8, neurons=8, layers=2, edge_widths=(6, 8), policy_width=5),
+    train=TrainRecipe(epochs=2, deploy_epochs=1, batch=256, learning_rate=1e-2),
+)
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """A whole study with two seeds and its ablations: folder and report."""
+    out = tmp_path_factory.mktemp("study")
+    return out, study.order(recipe=TINY, seeds=(0, 1), ablations=True, limit=60, split="validation", out=out)
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return checkpoint.load(path)["model"]
+
+
+def same(one: Path, two: Path) -> bool:
+    a, b = weights(one), weights(two)
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_report_has_the_promised_keys(studied):
+    _, report = studied
+    assert set(report["rules"]) == {"learned", "random", "fps_order", "oracle"}
+    for found in (*report["rules"].values(), *report["ablations"].values()):
+        assert list(found["accuracy_at"]) == ["1", "2", "3", "M"]
+        assert [point["threshold"] for point in found["sweep"]] == [0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5]
+    assert set(report["headroom_captured"]) == {"k1", "threshold_0.30"}
+    assert set(report["ablations"]) == {"geometry", "belief", "additive", "no_mask"}
+    assert (report["seeds"], report["n"], report["budget"], report["head"]) == ([0, 1], 60, 4, "integer")
+    ways = {(row["policy"], row["rule"]) for row in report["paired"]}
+    assert {("full", "random"), ("full", "fps_order"), ("geometry", "learned"), ("no_mask", "learned")} <= ways
+
+
+def test_the_headroom_is_that_of_the_means_in_the_report(studied):
+    _, report = studied
+    learned, random, oracle = (report["rules"][r]["accuracy_at"]["1"] for r in ("learned", "random", "oracle"))
+    assert oracle > random
+    assert report["headroom_captured"]["k1"] == (learned - random) / (oracle - random)
+
+
+def test_every_number_of_the_tables_is_in_the_csv(studied):
+    out, report = studied
+    text = study.order_text(report).splitlines()
+    cells = {(r["policy"], r["rule"], r["k"] or r["threshold"]): r for r in rows_of(out / "order.csv")}
+    for rule in report["rules"]:
+        (line,) = [line for line in text if line.startswith(rule) and "±" in line]
+        stored = [cells["full", rule, k] for k in "1234"]
+        shown = " ".join(f"{100 * float(c['accuracy']):.1f} ± {100 * float(c['spread']):.1f}" for c in stored)
+        assert " ".join(line.split()[1:]) == shown
+    (line,) = [line for line in text if line.split()[:1] == ["0.30"]]
+    stored = [cells["full", rule, "0.3"] for rule in report["rules"]]
+    assert " ".join(line.split()[1:]) == " ".join(
+        f"{float(c['observations']):.2f} / {100 * float(c['accuracy']):.1f} ± {100 * float(c['spread']):.1f}"
+        for c in stored
+    )
+    gaps = {(r["policy"], r["rule"], r["k"] or r["threshold"]): r for r in rows_of(out / "order_differences.csv")}
+    for k in "1234":
+        (line,) = [line for line in text if line.split()[:1] == [f"k={k}"]]
+        shown = [gaps["full", rival, k] for rival in ("random", "fps_order")]
+        assert line.split()[1:] == [
+            word
+            for r in shown
+            for word in (f"{100 * float(r['difference']):+.1f}", f"({100 * float(r['standard_error']):.1f})")
+        ]
+
+
+def test_the_report_lies_in_the_folder_beside_table_and_picture(studied):
+    out, report = studied
+    assert json.loads((out / "order.json").read_text()) == json.loads(study.to_json(report))
+    assert (out / "order.png").read_bytes()[:4] == b"\x89PNG"
+    assert {Path(file).name for file in report["files"]} == {
+        "order.csv",
+        "order_differences.csv",
+        "order.png",
+        "order.json",
+    }
+
+
+def test_the_ablations_differ_from_the_full_policy_by_their_one_key(studied):
+    out, _ = studied
+    for policy, change in study.ABLATIONS.items():
+        for seed in (0, 1):
+            full, less = (checkpoint.load(out / f"{name}_e2_s{seed}.pt")["recipe"] for name in ("full", policy))
+            assert less == {**full, "model": {**full["model"], **change}}
+            assert less != full
+
+
+def test_an_ablation_that_takes_nothing_away_is_the_full_policy_bit_for_bit(studied, tmp_path, monkeypatch):
+    out, _ = studied
+    monkeypatch.setattr(study, "ABLATIONS", {"nothing": {}})
+    report = study.order(recipe=TINY, seeds=(0,), ablations=True, limit=30, split="validation", out=tmp_path)
+    assert same(tmp_path / "nothing_e2_s0.pt", out / "full_e2_s0.pt")
+    assert not same(out / "geometry_e2_s0.pt", out / "full_e2_s0.pt")
+    assert {row["difference"] for row in report["paired"] if row["policy"] == "nothing"} == {0.0}
+
+
+def test_a_policy_without_descriptors_looks_in_farthest_point_order(studied):
+    out, report = studied
+    (subject,) = study.subjects([out / "belief_e2_s0.pt"])
+    clouds = load("shapes", "validation", n_points=64).subset(range(20))
+    record = evaluation.evaluate(subject.model, examples_of(clouds, TINY.chunking))
+    assert (record.order == [[0], [1], [2], [3]]).all()  # equal scores: the first unvisited chunk
+
+
+def test_without_the_mask_a_chunk_can_be_taken_again(studied):
+    out, _ = studied
+    clouds = load("shapes", "validation", n_points=64).subset(range(20))
+    for name, distinct in (("full", True), ("no_mask", False)):
+        (subject,) = study.subjects([out / f"{name}_e2_s0.pt"])
+        order = evaluation.evaluate(subject.model, examples_of(clouds, TINY.chunking)).order
+        assert all(len(set(column)) == 4 for column in order.T) == distinct
+
+
+def test_a_study_that_is_killed_goes_on_where_it_was(studied, tmp_path, monkeypatch):
+    out, report = studied
+    epoch = training.train_epoch
+
+    def killed(run, examples, show):
+        if (run.recipe.seed, run.epoch) == (1, 1):
+            raise KeyboardInterrupt
+        return epoch(run, examples, show)
+
+    keywords = {"recipe": TINY, "seeds": (0, 1), "limit": 60, "split": "validation", "out": tmp_path}
+    monkeypatch.setattr(training, "train_epoch", killed)
+    with pytest.raises(KeyboardInterrupt):
+        study.order(**keywords)
+    assert {path.name for path in tmp_path.glob("*.pt*")} == {"full_e2_s0.pt", "full_e2_s1.pt.resume"}
+    before = (tmp_path / "full_e2_s0.pt").stat().st_mtime_ns
+    trained = []
+    monkeypatch.setattr(training, "train_epoch", lambda run, *rest: trained.append(run.epoch) or epoch(run, *rest))
+    again = study.order(**keywords)
+    assert trained == [1]  # the second epoch of the second seed, nothing else
+    assert (tmp_path / "full_e2_s0.pt").stat().st_mtime_ns == before
+    assert same(tmp_path / "full_e2_s1.pt", out / "full_e2_s1.pt")
+    assert again["rules"] == report["rules"]
+
+
+def test_random_orders_depend_neither_on_the_batch_nor_on_the_number_of_clouds(studied, monkeypatch):
+    out, _ = studied
+    (subject,) = study.subjects([out / "full_e2_s0.pt"])
+    clouds = load("shapes", "validation", n_points=64)
+    many, few = (examples_of(clouds.subset(range(n)), TINY.chunking) for n in (70, 9))
+    wanted = evaluation.evaluate(subject.model, many, "random").order
+    monkeypatch.setattr(evaluation, "BATCH", 7)
+    assert (evaluation.evaluate(subject.model, many, "random").order == wanted).all()
+    assert (evaluation.evaluate(subject.model, few, "random").order == wanted[:, :9]).all()
+    assert (evaluation.evaluate(subject.model, many, "random", seed=1).order != wanted).any()
+
+
+def test_checkpoints_are_read_without_training(studied, tmp_path, cli, monkeypatch):
+    out, report = studied
+    monkeypatch.setattr(training, "train", None)
+    models = [str(out / f"full_e2_s{seed}.pt") for seed in (0, 1)]
+    words = ("study", "order", *models, "--split", "validation", "--limit", "60", "--out", str(tmp_path), "--json")
+    said = cli(*words)
+    assert said.code == 0, said.err
+    assert said.json["rules"] == json.loads(study.to_json(report["rules"]))
+    assert said.json["ablations"] == {}
+    assert "test split" not in said.err
+    assert cli(*words[:-1]).out.startswith("accuracy in % on the validation split, 60 clouds")
+
+
+def test_the_test_split_is_not_read_in_silence(studied, tmp_path, cli):
+    out, _ = studied
+    said = cli("study", "order", str(out / "full_e2_s0.pt"), "--limit", "5", "--out", str(tmp_path), "--json")
+    assert said.code == 0
+    assert "this reads the test split (5 clouds of" in said.err
+    assert "log it" in said.err
+    assert said.json["rules"]["learned"]["spread_at"]["1"] is None  # one model has no spread
+
+
+def test_averaged_logits_are_another_way_to_answer(studied, tmp_path):
+    out, report = studied
+    models = [out / f"full_e2_s{seed}.pt" for seed in (0, 1)]
+    found = study.order(models, split="validation", limit=60, out=tmp_path, average=True)
+    first, last = ({r: f["accuracy_at"][k] for r, f in found["rules"].items()} for k in ("1", "M"))
+    assert first == {r: f["accuracy_at"]["1"] for r, f in report["rules"].items()}  # the mean of one is that one
+    assert last != {r: f["accuracy_at"]["M"] for r, f in report["rules"].items()}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        ((), "usage", "what to study: order"),
+        (("ordre",), "usage", "did you mean 'order'?"),
+        (("order", "--sedes", "0"), "usage", "did you mean '--seeds'?"),
+        (("order", "--seeds", "0,0"), "usage", "names a seed twice"),
+        (("order", "--seeds", "0,one"), "usage", "'one' is not a whole number"),
+        (("order", "--seeds", "4294967296"), "config", "must be at least 0 and below"),
+        (("order", "--recipe", "compcat"), "config", "did you mean 'compact'?"),
+        (("order", "absent.pt"), "missing", "'absent.pt' is neither a checkpoint nor a shipped one"),
+        (("order", "compact", "--ablations"), "usage", "--ablations is for training"),
+        (("order", "compact", "compact"), "usage", "have the same seed 0"),
+        (("order", "compact", "modelnet10"), "usage", "have the same seed"),
+    ],
+)
+def test_bad_words_are_refused(cli, tmp_path, monkeypatch, words, kind, message):
+    monkeypatch.chdir(tmp_path)
+    said = cli("study", *words, "--json")
+    assert said.code == 2
+    assert said.json["error"]["kind"] == kind
+    assert message in said.json["error"]["message"]
+
+
+def test_checkpoints_of_two_recipes_are_refused(studied):
+    out, _ = studied
+    with pytest.raises(UsageError, match="differ in more than the seed"):
+        study.subjects([out / "full_e2_s0.pt", out / "geometry_e2_s1.pt"])
+
+
+def test_a_folder_with_models_of_another_recipe_is_refused_and_left_alone(studied, monkeypatch):
+    out, _ = studied
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    other = TINY.changed(train={"learning_rate": 2e-2})
+    with pytest.raises(ConfigError, match="belongs to another recipe; give this study another --out"):
+        study.order(recipe=other, seeds=(0,), split="validation", out=out)
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_a_head_that_was_never_on_the_integer_grid_is_refused_before_and_after_training(tmp_path):
+    floating = TINY.changed(train={"epochs": 1, "deploy_epochs": 0})
+    with pytest.raises(ConfigError, match="no integer head"):
+        study.order(recipe=floating, out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    study.order(recipe=floating, seeds=(0,), split="validation", limit=20, out=tmp_path, floating=True)
+    with pytest.raises(InputError, match="never ran on the integer grid"):
+        study.subjects([tmp_path / "full_e1_s0.pt"])
+
+
+def test_missing_data_are_told_before_any_training(tmp_path, monkeypatch):
+    monkeypatch.delenv("ASP_NEURO_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "train", None)
+    with pytest.raises(MissingError, match="modelnet10 not found"):
+        study.order(recipe=replace(TINY, data=replace(TINY.data, name="modelnet10")), out=tmp_path / "out")
+    assert issubclass(MissingError, AspError)
