@@ -36,17 +36,29 @@ from asp_neuro.heads.lava_limits import TICK_BITS, demand_buildable
 from asp_neuro.heads.wire import FIXED, FLOATING, Job, from_line, write_job
 from asp_neuro.perceiver import Perceiver
 
-STALL_SECONDS = 120.0  # longest silence of a session that is taken for work
 POLL_SECONDS = 0.2
 LEAVE_SECONDS = 2.0  # how long a killed group may take to be gone
 TERMINATED = 143
 SHARED_MEMORY = Path("/dev/shm")
-# The leader sees the modules that we see, whatever folder it is started in.
-PROGRAM = (
-    "import sys, time; started = time.monotonic(); import json; given = json.loads(sys.argv[1]); "
-    "sys.path[:] = given['path']; from asp_neuro.heads.simulator import lead; lead(given, started)"
-)
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class Side(NamedTuple):
+    """Which module leads the Lava side of a session, and the longest silence of it that is taken for work."""
+
+    module: str
+    stall_seconds: float
+
+    @property
+    def program(self) -> str:
+        """What the leader's interpreter runs; it sees the modules that we see, whatever folder it is started in."""
+        return (
+            "import sys, time; started = time.monotonic(); import json; given = json.loads(sys.argv[1]); "
+            f"sys.path[:] = given['path']; from {self.module} import lead; lead(given, started)"
+        )
+
+
+SIMULATOR = Side("asp_neuro.heads.simulator", 120.0)
 
 
 class SessionError(AspError):
@@ -98,6 +110,7 @@ def simulate(
     on_answer: Callable[[int, Answer], None] | None = None,
     record: list[Recording] | None = None,
     tag: str = FIXED,
+    side: Side = SIMULATOR,
 ) -> list[Answer]:
     """The answers of a batch of clouds on Lava, bit for bit those of `perceiver.answers`.
 
@@ -119,7 +132,7 @@ def simulate(
     )
     if not len(chunks):
         return []
-    outcome = run_session(job, on_answer, deadline, record is not None)
+    outcome = run_session(job, on_answer, deadline, record is not None, side)
     answers: list[Answer] = outcome.results
     if record is not None:
         ends = np.cumsum([answer.observations for answer in answers])
@@ -179,6 +192,7 @@ def run_session(
     on_result: Callable[[int, Any], None] | None = None,
     deadline: float | None = None,
     record: bool = False,
+    side: Side = SIMULATOR,
 ) -> Outcome:
     """Start the leader, hear it to its end, leave nothing behind."""
     if job.tag not in (FIXED, FLOATING):
@@ -189,8 +203,8 @@ def run_session(
     with ExitStack() as stack:
         records = [stack.enter_context(tempfile.TemporaryFile()) for _ in job.head.layers] if record else []
         stack.enter_context(_terminable())
-        leader = stack.enter_context(_leader(job, records))
-        hearing = Hearing(leader, job.n_clouds, on_result, deadline)
+        leader = stack.enter_context(_leader(job, records, side.program))
+        hearing = Hearing(leader, job.n_clouds, on_result, deadline, side.stall_seconds)
         hearing.until_done()
         frame = 2 * job.head.layers[-1].n_neurons + 1
         for file in records:
@@ -226,7 +240,7 @@ def _terminable() -> Iterator[None]:
 
 
 @contextmanager
-def _leader(job: Job, records: Sequence[IO[bytes]]) -> Iterator[Leader]:
+def _leader(job: Job, records: Sequence[IO[bytes]], program: str) -> Iterator[Leader]:
     """A fresh interpreter in a session of its own. Its stdin stays open as long as we live; the group ends with us."""
     prefix = f"asp{os.getpid():x}_{token_hex(3)}_"
     with ExitStack() as stack:
@@ -239,7 +253,7 @@ def _leader(job: Job, records: Sequence[IO[bytes]]) -> Iterator[Leader]:
         files = [job_file.fileno(), report_end, result_end, *(file.fileno() for file in records)]
         given = {"prefix": prefix, "path": sys.path, "job": files[0], "report": files[1], "results": files[2]}
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps(given | {"records": files[3:]})],
+            [sys.executable, "-c", program, json.dumps(given | {"records": files[3:]})],
             stdin=subprocess.PIPE,
             stdout=prints,
             stderr=subprocess.STDOUT,
@@ -290,9 +304,15 @@ class Hearing:
     """Hears a leader until it is done, and raises for everything else that can happen."""
 
     def __init__(
-        self, leader: Leader, n_clouds: int, on_result: Callable[[int, Any], None] | None, deadline: float | None
+        self,
+        leader: Leader,
+        n_clouds: int,
+        on_result: Callable[[int, Any], None] | None,
+        deadline: float | None,
+        stall_seconds: float,
     ) -> None:
         self.leader = leader
+        self.stall_seconds = stall_seconds
         self.n_clouds = n_clouds
         self.on_result = on_result
         self.started = self.heard = time.monotonic()
@@ -359,8 +379,8 @@ class Hearing:
         progress = f"during {self.phase}, {len(self.outcome.results)} of {self.n_clouds} clouds done"
         if self.deadline is not None and now - self.started > self.deadline:
             raise self._error(f"the deadline of {self.deadline:g} s has passed {progress}")
-        if now - self.heard > STALL_SECONDS:
-            raise self._error(f"nothing was heard for {STALL_SECONDS:g} s {progress}")
+        if now - self.heard > self.stall_seconds:
+            raise self._error(f"nothing was heard for {self.stall_seconds:g} s {progress}")
 
     def _error(self, text: str, trace: str = "") -> SessionError:
         error = SessionError(f"Lava session: {text}", trace)

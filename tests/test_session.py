@@ -20,7 +20,7 @@ from asp_neuro.errors import AspError
 from asp_neuro.exit import ExitRule
 from asp_neuro.heads.faults import VARIABLE
 from asp_neuro.heads.wire import Job, from_line, read_job, to_line, write_job
-from asp_neuro.session import SessionError, members, simulate
+from asp_neuro.session import SessionError, Side, members, simulate
 
 N_CLOUDS = 6
 
@@ -168,18 +168,17 @@ def test_an_interrupted_callback_ends_the_session(scene, groups):
 
 @pytest.mark.lava
 @pytest.mark.slow
-def test_a_leader_that_cannot_start_is_told_with_its_last_words(scene, groups, monkeypatch):
-    monkeypatch.setattr(session, "PROGRAM", "raise ImportError('no such simulator')")
-    with pytest.raises(SessionError, match=r"code 1 during starting; its last words: ImportError: no such simulator"):
-        simulate(*scene, ExitRule())
+def test_a_leader_that_cannot_start_is_told_with_its_last_words(scene, groups):
+    nowhere = Side("asp_neuro.no_such_leader", 60.0)
+    with pytest.raises(SessionError, match=r"code 1 during starting; its last words: ModuleNotFoundError: .*no_such"):
+        simulate(*scene, ExitRule(), side=nowhere)
     assert [members(group) for group in groups] == [[]]
 
 
 def test_silence_is_not_waited_for_for_ever(scene, groups, monkeypatch):
-    monkeypatch.setattr(session, "PROGRAM", "import time; time.sleep(60)")
-    monkeypatch.setattr(session, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(Side, "program", "import time; time.sleep(60)")
     with pytest.raises(SessionError, match=r"nothing was heard for 0.5 s during starting, 0 of 6 clouds done"):
-        simulate(*scene, ExitRule())
+        simulate(*scene, ExitRule(), side=Side("", 0.5))
     assert [members(group) for group in groups] == [[]]
 
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asp_neuro.errors import AspError
 
@@ -43,7 +43,7 @@ LOIHI2_PARTITIONS = ("oheogulch", "kp")  # how the partitions with Loihi 2 begin
 HOST_BINARY = "nxcore/bin/nx_driver_server"  # Lava's own default
 DOWN = ("down", "drain", "drng", "fail", "maint", "unk")  # node states that take no job
 ANSWER_SECONDS = 10.0  # that sinfo and ping may take
-STALL_SECONDS = 1200.0  # longest silence of a session: a job may wait for its board
+CHIP = ("asp_neuro.heads.loihi2", 1200.0)  # who leads a session, and its longest silence: it may wait for its board
 CHIP_TICK_BITS, CHIP_HIT_BITS = 8, 16  # of a 24-bit message; no episode has more than 128 observations
 PROFILE = "ASP_NEURO_PROFILE"  # a file for what the profilers measured
 
@@ -104,22 +104,10 @@ def answers_on_chip(
     board = preflight(perceiver)
     say(f"loihi2: {board.text}")
     try:
-        with environment(board.variables), _leader_of_chip(session):
-            return session.simulate(perceiver, chunks, exit_rule, on_answer=on_answer)
+        with environment(board.variables):
+            return session.simulate(perceiver, chunks, exit_rule, on_answer=on_answer, side=session.Side(*CHIP))
     except session.SessionError as error:
         raise typed(error) from None
-
-
-@contextmanager
-def _leader_of_chip(session: Any) -> Iterator[None]:
-    """While this lasts, sessions start the leader of `heads/loihi2.py` and are patient with it."""
-    kept = session.PROGRAM, session.STALL_SECONDS
-    session.PROGRAM = kept[0].replace("asp_neuro.heads.simulator", "asp_neuro.heads.loihi2")
-    session.STALL_SECONDS = STALL_SECONDS
-    try:
-        yield
-    finally:
-        session.PROGRAM, session.STALL_SECONDS = kept
 
 
 def typed(error: AspError) -> AspError:
