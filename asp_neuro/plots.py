@@ -182,3 +182,27 @@ def order_study(path: Path, report: dict[str, Any]) -> Path:
         axis.legend(frameon=False, fontsize=8, loc=place)
     figure.savefig(path, dpi=150)
     return path
+
+
+def robustness_study(path: Path, report: dict[str, Any]) -> Path:
+    """Accuracy per corruption for learned and fixed order, and the difference: a panel per budget."""
+    budgets = sorted({row["k"] for row in report["corruptions"]})
+    figure, axes = _figure(len(budgets))
+    axes = np.atleast_1d(axes)
+    for axis, k in zip(axes, budgets):
+        rows = [row for row in report["corruptions"] if row["k"] == k][::-1]  # the clean one on top
+        height = np.arange(len(rows))
+        for shift, order, colour in ((0.19, "learned", BLUE), (-0.19, "fixed", GREEN)):
+            share, error = (100.0 * np.array([row[key] or 0.0 for row in rows]) for key in (order, f"{order}_spread"))
+            axis.barh(height + shift, share, 0.36, xerr=error, color=colour, ecolor=GREY, label=f"{order} order")
+        axis.text(102.0, len(rows) - 0.35, "difference (s.e.)", va="center", fontsize=7, color=GREY)
+        for place, row in zip(height, rows):
+            error_text = "" if row["standard_error"] is None else f" ({100.0 * row['standard_error']:.1f})"
+            axis.text(102.0, place, f"{100.0 * row['difference']:+.1f}{error_text}", va="center", fontsize=8)
+        axis.set_yticks(height, [row["corruption"] for row in rows])
+        axis.grid(axis="y", visible=False)
+        axis.set(xlim=(0.0, 128.0), xlabel=f"right answers in %, {report['split']} split", xticks=range(0, 101, 20))
+        axis.set_title(f"{k} of {report['budget']} observations", fontsize=10)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2, frameon=False, fontsize=9)
+    figure.savefig(path, dpi=150)
+    return path

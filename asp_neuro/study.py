@@ -1,4 +1,5 @@
-"""Studies of trained models: what the order of looking is worth (Table 2, S10, S11, J.3, J.11, J.13).
+"""Studies of trained models: what the order of looking is worth (Table 2, S10, S11, J.3, J.11, J.13), and how it holds
+up on corrupted clouds (J.5, J.8).
 
 A study trains what it needs into its folder, reads every model at full budget with the head as it is exported, and
 leaves report, tables and a picture there. A model that lies there already is used again, a training that was stopped
@@ -22,6 +23,7 @@ from asp_neuro import checkpoint, plots, training, workshop
 from asp_neuro import recipe as recipes
 from asp_neuro.certificate import Recording
 from asp_neuro.comparison import THRESHOLDS, Stop, budgets, difference, headroom, measure
+from asp_neuro.corruption import corrupt, corruptions
 from asp_neuro.data import CloudSet, load, locate
 from asp_neuro.errors import ConfigError, InputError, UsageError
 from asp_neuro.evaluation import evaluate
@@ -38,6 +40,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {  # what of the recipe's [model] each ch
     "additive": {"scorer": "additive"},  # both inputs, without their interaction (J.13)
     "no_mask": {"mask": False},  # a chunk may be taken again
 }
+ROBUST_AT = (1, 4)  # and the whole budget
 CALIBRATED = 0.30  # the threshold that the paper quotes
 
 
@@ -245,6 +248,81 @@ def _written(
     report = {**report, "files": files}
     (out / f"{name}.json").write_text(to_json(report) + "\n", encoding="utf-8")
     return report
+
+
+def robustness(
+    models: Sequence[str | Path] = ("compact",),
+    *,
+    draws: int = 3,
+    seed: int = 0,
+    data: str | None = None,
+    up: str | None = None,
+    split: str = "test",
+    limit: int | None = None,
+    out: Path = Path("study-robustness"),
+) -> dict[str, Any]:
+    """The learned and the fixed (farthest-point) order on corrupted clouds, the same ones for both; writes into `out`.
+
+    Every corruption is drawn `draws` times, clean clouds are read once; differences are means over models and draws.
+    """
+    torch.set_num_threads(1)
+    group = subjects(models)
+    how = group[0].recipe
+    clouds = clouds_of(how, data, up, split, limit).relabelled(group[0].classes)
+    out.mkdir(parents=True, exist_ok=True)
+    n_steps = how.chunking.n_chunks
+    rows = []
+    for what in corruptions(how.chunking.n_points):
+        found: dict[str, list[Recording]] = {"learned": [], "fps_order": []}
+        for draw in range(draws if what.kind != "none" else 1):
+            say(f"{what.name}: draw {draw + 1}")
+            changed = dataclasses.replace(clouds, points=corrupt(clouds.points, what, seed, draw))
+            examples = examples_of(changed, how.chunking, cache=False)
+            for rule, records in found.items():
+                records += [evaluate(s.model, examples, rule).recording() for s in group]
+        for k in sorted({k for k in ROBUST_AT if k < n_steps} | {n_steps}):
+            learned, fixed = (measure(records, Stop(k)) for records in found.values())
+            gap = difference(found["learned"], found["fps_order"], Stop(k))
+            rows.append(
+                {
+                    "corruption": what.name,
+                    "k": k,
+                    "learned": learned.accuracy,
+                    "learned_spread": _number(learned.spread),
+                    "fixed": fixed.accuracy,
+                    "fixed_spread": _number(fixed.spread),
+                    "difference": gap.difference,
+                    "standard_error": _number(gap.standard_error),
+                }
+            )
+    report = {
+        "recipe": how.name,
+        "seeds": [subject.recipe.seed for subject in group],
+        "models": [subject.name for subject in group],
+        "split": split,
+        "n": len(clouds),
+        "budget": n_steps,
+        "draws": draws,
+        "seed": seed,
+        "corruptions": rows,
+    }
+    return _written(out, "robustness", report, {"": rows}, plots.robustness_study)
+
+
+def robustness_text(report: dict[str, Any]) -> str:
+    """J.5 and J.8, for people: a line per corruption."""
+    of = f"{len(report['seeds'])} model(s), {report['draws']} draw(s)"
+    lines = [f"accuracy in % on the {report['split']} split, {report['n']} clouds, recipe '{report['recipe']}', {of}"]
+    lines.append("learned / fixed (farthest-point) order, learned minus fixed in points (paired standard error)")
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for row in report["corruptions"]:
+        by_name.setdefault(row["corruption"], []).append(row)
+    body = [
+        [name, *(f"{_share(row['learned'])} / {_share(row['fixed'])}, {_gap(row)}" for row in rows)]
+        for name, rows in by_name.items()
+    ]
+    heads = [f"k={row['k']}" for row in by_name["clean"]]
+    return "\n".join([*lines, table(body, ("corruption", *heads)), "", f"written: {', '.join(report['files'])}"])
 
 
 def order_text(report: dict[str, Any]) -> str:

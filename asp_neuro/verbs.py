@@ -570,6 +570,27 @@ def order(args: argparse.Namespace) -> Outcome:
     return Outcome(report, study.order_text(report))
 
 
+def robustness_arguments(parser: argparse.ArgumentParser) -> None:
+    read_arguments(parser)
+    parser.add_argument("--draws", type=whole(1), default=3, metavar="N", help="of every corruption (default 3)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the corruptions (default 0)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("study-robustness"), metavar="DIR", help="default ./study-robustness"
+    )
+
+
+def robustness(args: argparse.Namespace) -> Outcome:
+    """Learned against fixed order on clouds with fewer points, turned, jittered."""
+    one_thread(None)
+    from asp_neuro import study
+
+    report = study.robustness(
+        args.models or ["compact"], draws=args.draws, seed=args.seed, data=args.data, up=args.up, split=args.split,
+        limit=args.limit, out=args.out,
+    )  # fmt: skip
+    return Outcome(report, study.robustness_text(report))
+
+
 def doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="leave out the self-test of the Lava simulator")
 
@@ -642,7 +663,11 @@ def _in_short(report: dict[str, Any]) -> str:
 
 STUDIES: tuple[Verb, ...] = (
     Verb("order", "what the order of looking is worth", "asp-neuro study order compact", order_arguments, order),
-)
+    Verb(
+        "robustness", "what corrupted clouds cost, for learned and fixed order", "asp-neuro study robustness compact",
+        robustness_arguments, robustness,
+    ),
+)  # fmt: skip
 
 VERBS: tuple[Verb, ...] = (
     Verb("train", "train a model from a recipe", "asp-neuro train --recipe compact", train_arguments, train),

@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "trai
 SHORT = {  # what a long command is given in addition, so that it takes seconds
     "train": ["--epochs", "1"],
     "run --backend=sim": ["--limit", "2"],
-    "study order": ["--epochs", "1", "--limit", "20"],
+    "study order": ["--limit", "20"],
     "study robustness": ["--limit", "20"],
     "verify": ["--limit", "2"],
 }

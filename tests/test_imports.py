@@ -22,7 +22,7 @@ HEAVY = ("torch", "lava", "numpy", "scipy", "h5py", "matplotlib", "trimesh")
 PURE = (
     "cloud", "membrane", "head_spec", "certificate", "monitor", "guard", "stability", "exact", "exit", "errors",
     "recipe", "data", "report", "host", "episode", "perceiver", "bundle", "hardware",
-    "plain_hdf5", "prefix", "nir_file", "energy", "comparison",
+    "plain_hdf5", "prefix", "nir_file", "energy", "comparison", "corruption",
 )  # fmt: skip
 
 # Run the command line, then look at the clock of this process and at what was loaded.

@@ -209,7 +209,7 @@ def test_averaged_logits_are_another_way_to_answer(studied, tmp_path):
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        ((), "usage", "what to study: order"),
+        ((), "usage", "what to study: order or robustness?"),
         (("ordre",), "usage", "did you mean 'order'?"),
         (("order", "--sedes", "0"), "usage", "did you mean '--seeds'?"),
         (("order", "--seeds", "0,0"), "usage", "names a seed twice"),
@@ -262,3 +262,68 @@ def test_missing_data_are_told_before_any_training(tmp_path, monkeypatch):
     with pytest.raises(MissingError, match="modelnet10 not found"):
         study.order(recipe=replace(TINY, data=replace(TINY.data, name="modelnet10")), out=tmp_path / "out")
     assert issubclass(MissingError, AspError)
+
+
+@pytest.fixture(scope="module")
+def corrupted(studied, tmp_path_factory):
+    """The study of corrupted clouds on the two full models: folder and report."""
+    out = tmp_path_factory.mktemp("robustness")
+    models = [studied[0] / f"full_e2_s{seed}.pt" for seed in (0, 1)]
+    return out, study.robustness(models, draws=2, split="validation", limit=40, out=out)
+
+
+def test_the_clean_row_is_that_of_the_study_of_order(studied, corrupted, tmp_path):
+    models = [studied[0] / f"full_e2_s{seed}.pt" for seed in (0, 1)]
+    order = study.order(models, split="validation", limit=40, out=tmp_path)
+    (row,) = [r for r in corrupted[1]["corruptions"] if (r["corruption"], r["k"]) == ("clean", 1)]
+    assert row["learned"] == order["rules"]["learned"]["accuracy_at"]["1"]
+    assert row["fixed"] == order["rules"]["fps_order"]["accuracy_at"]["1"]
+    (gap,) = [g for g in order["paired"] if (g["policy"], g["rule"], g["k"]) == ("full", "fps_order", 1)]
+    assert (row["difference"], row["standard_error"]) == (gap["difference"], gap["standard_error"])
+
+
+def test_every_corruption_is_read_at_its_budgets_and_written_down(corrupted):
+    out, report = corrupted
+    assert [row["k"] for row in report["corruptions"]] == [1, 4] * 9
+    stored = rows_of(out / "robustness.csv")
+    text = study.robustness_text(report).splitlines()
+    for row in report["corruptions"]:
+        assert row["difference"] == pytest.approx(row["learned"] - row["fixed"])
+        (line,) = [line for line in text if line.startswith(row["corruption"] + " ")]
+        (kept,) = [r for r in stored if (r["corruption"], int(r["k"])) == (row["corruption"], row["k"])]
+        numbers = [100 * float(kept[key]) for key in ("learned", "fixed", "difference", "standard_error")]
+        assert "{:.1f} / {:.1f}, {:+.1f} ({:.1f})".format(*numbers) in line
+    assert (out / "robustness.png").read_bytes()[:4] == b"\x89PNG"
+    assert json.loads((out / "robustness.json").read_text()) == json.loads(study.to_json(report))
+
+
+def test_the_same_seed_corrupts_the_same_way_and_another_seed_another(studied, corrupted, tmp_path):
+    models = [studied[0] / f"full_e2_s{seed}.pt" for seed in (0, 1)]
+    same_seed, other = (
+        study.robustness(models, draws=2, seed=seed, split="validation", limit=40, out=tmp_path)["corruptions"]
+        for seed in (0, 1)
+    )
+    assert same_seed == corrupted[1]["corruptions"]
+    assert other[:2] == same_seed[:2]  # clean
+    assert other[2:] != same_seed[2:]
+
+
+def test_a_cloud_that_becomes_too_small_to_cut_is_told(studied, tmp_path):
+    many = replace(TINY.chunking, n_groups=32)
+    path = tmp_path / "many.pt"
+    stored = checkpoint.load(studied[0] / "full_e2_s0.pt")
+    stored["recipe"]["chunking"]["n_groups"] = many.n_groups
+    checkpoint.save(path, {key: stored[key] for key in ("recipe", "classes", "model", "deploy")})
+    with pytest.raises(InputError, match=r"16 distinct points, at least 32 are needed"):
+        study.robustness([path], draws=1, split="validation", limit=5, out=tmp_path)
+
+
+def test_robustness_speaks_json_and_refuses_bad_words(studied, cli, tmp_path):
+    words = ("study", "robustness", str(studied[0] / "full_e2_s0.pt"), "--draws", "1", "--limit", "8", "--json")
+    said = cli(*words, "--split", "validation", "--out", str(tmp_path))
+    assert said.code == 0, said.err
+    assert (said.json["n"], said.json["draws"], len(said.json["corruptions"])) == (8, 1, 18)
+    for wrong, message in ((("--draws", "0"), "0 is below 1"), (("--epochs", "1"), "unknown option: '--epochs'")):
+        refused = cli(*words, *wrong)
+        assert (refused.code, refused.json["error"]["kind"]) == (2, "usage")
+        assert message in refused.json["error"]["message"]
