@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from asp_neuro import bundle as bundles
 from asp_neuro.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +22,7 @@ SHORT = {  # what a long command is given in addition, so that it takes seconds
     "run --backend=sim": ["--limit", "2"],
     "study order": ["--limit", "20"],
     "study robustness": ["--limit", "20"],
+    "demo": ["--epochs", "1", "--limit", "2"],
     "verify": ["--limit", "2"],
 }
 
@@ -132,3 +135,15 @@ def test_files_that_a_page_names_exist():
             r"`((?:tests|benchmarks|docs|train|asp_neuro|hw_configs|deploy)/[\w/.-]+\.\w+)`", page.read_text()
         ):
             assert (ROOT / name).exists(), (page.name, name)
+
+
+def test_the_table_of_models_is_that_of_the_cards_and_the_cards_are_of_the_shipped_models():
+    spec = importlib.util.spec_from_file_location("card", ROOT / "train/card.py")
+    card = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(card)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert card.with_table(readme) == readme
+    for name, path in bundles.shipped().items():
+        rows = card.rows_of((card.MODELS / f"{name}.md").read_text(encoding="utf-8"))
+        assert bundles.model_sha256(bundles.read(path))[:16] in rows["model"]
+        assert rows["parameters"] == card.training(name)["parameters"]

@@ -1,5 +1,6 @@
-"""The card of a shipped model, from its files and its runs: `python train/card.py NAME > asp_neuro/models/NAME.md`.
+"""Cards of shipped models, from their files and their runs: `python train/card.py compact modelnet10 modelnet40`.
 
+Writes asp_neuro/models/NAME.md for each name, and the table of all cards into README.md (without a name: only that).
 It reads the test split (once at the certified exit, once at full budget): log that in train/README.md.
 """
 
@@ -7,14 +8,19 @@ from __future__ import annotations
 
 import argparse
 import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import asp_neuro
 from asp_neuro import checkpoint, deployment, hardware
 from asp_neuro.energy import Estimate
 from asp_neuro.report import say
 
+MODELS = Path(asp_neuro.__file__).parent / "models"
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- models:begin -->", "<!-- models:end -->"
 LIMITS = (
     "No Loihi 2 chip has run it: fit and energy are estimates.",
     "Upright clouds only (`--up` names the axis): not trained on turned objects, see `asp-neuro study robustness`.",
@@ -100,13 +106,39 @@ def card(name: str, data: str | None) -> str:
     return "\n".join([*lines, "", "Known limits:", "", *(f"- {limit}" for limit in limits)])
 
 
+def rows_of(text: str) -> dict[str, str]:
+    """The table of a card, back again."""
+    cells = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    return {key.strip(" *"): value.strip() for key, value in cells if key.strip()}
+
+
+def readme_table() -> str:
+    """One line for each card."""
+    columns = ("parameters", "test, full budget", "test, certified exit", "certified exits on test",
+               "spikes proven unmoved by rounding")  # fmt: skip
+    lines = [f"| model | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for path in sorted(MODELS.glob("*.md")):
+        rows = rows_of(path.read_text(encoding="utf-8"))
+        cells = " | ".join(rows[column].split(";")[0] for column in columns)
+        lines.append(f"| [{path.stem}](asp_neuro/models/{path.name}) | {cells} |")
+    return "\n".join(lines)
+
+
+def with_table(readme: str) -> str:
+    """The README with the table of the cards between its two marks."""
+    before, rest = readme.split(BEGIN)
+    return f"{before}{BEGIN}\n{readme_table()}\n{END}{rest.split(END)[1]}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", help="of a shipped model")
+    parser.add_argument("names", nargs="*", help="of shipped models")
     parser.add_argument("--data", metavar="NAME|PATH")
     args = parser.parse_args()
-    say(f"reading the test split of '{args.name}': log it in train/README.md")
-    print(card(args.name, args.data))
+    for name in args.names:
+        say(f"reading the test split of '{name}': log it in train/README.md")
+        (MODELS / f"{name}.md").write_text(card(name, args.data) + "\n", encoding="utf-8")
+    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
