@@ -26,6 +26,7 @@ from presentation import Results, into_readme, picture, warnings
 from timing import HEADERS, ONE_THREAD, cells
 
 from asp_neuro.report import say, table
+from asp_neuro.session import members
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
@@ -71,9 +72,12 @@ def end(process: subprocess.Popen[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-            if process.returncode is None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.communicate(timeout=LEAVE_SECONDS)
+        patience = time.monotonic() + LEAVE_SECONDS
+        while members(process.pid) and time.monotonic() < patience:
+            time.sleep(0.05)
+        if not members(process.pid):
+            break
+    process.wait()
 
 
 def run(names: list[str], quick: bool) -> Results:
