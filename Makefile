@@ -51,10 +51,8 @@ format: $(STAMP) ## let ruff mend and format what it can
 soak: $(STAMP) ## the long campaigns (marked soak)
 	@$(PYTEST) -m soak; code=$$?; if [ $$code -eq 5 ]; then echo "no test is marked soak yet"; else exit $$code; fi
 
-bench: $(STAMP) ## run every script in benchmarks/, in turn
-	@set -e; for script in benchmarks/*.py; do \
-	  if [ ! -e "$$script" ]; then echo "benchmarks/ holds no script yet"; break; fi; \
-	  echo "== $$script"; $(PYTHON_IN_VENV) "$$script"; done
+bench: $(STAMP) ## every benchmark, results.json, picture and README table (at most 15 minutes)
+	$(PYTHON_IN_VENV) benchmarks/run_all.py $(BENCH)
 
 clean: ## remove caches and build products (.venv stays; make distclean removes it too)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-out

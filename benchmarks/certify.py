@@ -1,6 +1,6 @@
 """Does the certified exit keep its promise where the true risk is known, and how fast is it? Prints two tables.
 
-    python benchmarks/certify.py [--calibrations 2000] [--seed 0]
+    python benchmarks/certify.py [--calibrations 2000] [--seed 0] [--json] [--quick]
 
 Samples are drawn with replacement from a finite pool, so the pool's risk is the true risk. A violation is a calibration
 that certifies a threshold whose true risk exceeds alpha; at most delta of the calibrations may. Each plan is made from
@@ -9,13 +9,11 @@ that certifies a threshold whose true risk exceeds alpha; at most delta of the c
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from timing import Row, alternate, arguments, one_thread, row, tell
 
 from asp_neuro import monitor
 from asp_neuro.certificate import (
@@ -166,18 +164,8 @@ def alarm_times(risk: float, paths: int, labels: int, alpha: float = 0.05, level
     return when
 
 
-def seconds(call: Callable[[], object], repeats: int = 7) -> float:
-    """The best of a few."""
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return min(times)
-
-
-def speeds() -> dict[str, float]:
-    """Milliseconds for 1,232 samples of 16 steps and about 1,000 thresholds."""
+def speeds(rounds: int) -> list[Row]:
+    """1,232 samples of 16 steps, with the usual number of thresholds and with about 1,000."""
     rng = np.random.default_rng(3)
     pool = well_behaved()
     validation = pool.subset(rng.permutation(POOL)[:5000])
@@ -185,43 +173,50 @@ def speeds() -> dict[str, float]:
     wide = plan(validation, ALPHA, DELTA, 1232, n_grid=1000)
     usual = plan(validation, ALPHA, DELTA, 1232)
     stored = certify(calibration, wide).to_dict()
-    return {
-        f"certify, {len(wide.grid)} thresholds": 1e3 * seconds(lambda: certify(calibration, wide)),
-        f"certify, {len(usual.grid)} thresholds": 1e3 * seconds(lambda: certify(calibration, usual)),
-        "plan on 5000 samples, 1000 thresholds": 1e3 * seconds(lambda: plan(validation, n_grid=1000)),
-        f"read back {len(wide.grid)} rows": 1e3 * seconds(lambda: Certificate.from_dict(stored)),
+    trials = {
+        f"certify, {len(wide.grid)} thresholds": lambda: certify(calibration, wide),
+        f"certify, {len(usual.grid)} thresholds": lambda: certify(calibration, usual),
+        "plan on 5000 samples, 1000 thresholds": lambda: plan(validation, n_grid=1000),
+        f"read back {len(wide.grid)} rows": lambda: Certificate.from_dict(stored),
     }
+    return [row(name, seconds, "s") for name, seconds in alternate(trials, rounds).items()]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("--calibrations", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    simulated = {name: case(asked.calibrations, asked.seed) for name, case in cases().items()}
-    alarms = {risk: alarm_times(risk, 2000, 6000, seed=asked.seed) for risk in (0.02, 0.05, 0.10)}
-    timed = speeds()
-    if asked.json:
-        rows = {name: {rule: vars(one) for rule, one in both.items()} for name, both in simulated.items()}
-        alarmed = {str(risk): float((when > 0).mean()) for risk, when in alarms.items()}
-        print(json.dumps({"violations": rows, "alarms": alarmed, "milliseconds": timed}))
-        return
-    print(f"alpha = delta = 5 %, {asked.calibrations} calibrations each, seed {asked.seed}\n")
-    print("| pool | violations | nothing certified | coverage | best possible | the paper's rule: violations |")
-    print("|---|---|---|---|---|---|")
+    one_thread()
+    calibrations = min(asked.calibrations, 200) if asked.quick else asked.calibrations
+    simulated = {name: case(calibrations, asked.seed) for name, case in cases().items()}
+    paths = 200 if asked.quick else 2000
+    alarms = {risk: alarm_times(risk, paths, 6000, seed=asked.seed) for risk in (0.02, 0.05, 0.10)}
+    rows: list[Row] = []
+    for rule, whose in (("ours", "our rule"), ("paper", "the paper's rule")):
+        worst = max(both[rule].violations for both in simulated.values())
+        what = f"broken promises, worst of {len(simulated)} pools, {whose}"
+        rows.append(row(what, 100 * worst, "%", wanted="at most 5 %"))
+    false = 100.0 * (alarms[0.05] > 0).mean()
+    rows.append(row("false alarms of the monitor, risk as promised", false, "%", wanted="at most 5 %"))
+    rows += speeds(3 if asked.quick else 7)
+    title = f"Certified exit, {calibrations} calibrations"
+    tell(title, rows, asked, as_text(simulated, alarms))
+
+
+def as_text(simulated: dict[str, dict[str, Simulated]], alarms: dict[float, np.ndarray]) -> str:
+    lines = ["| pool | violations | nothing certified | coverage | best possible | the paper's rule: violations |"]
+    lines.append("|---|---|---|---|---|---|")
     for name, both in simulated.items():
         ours, paper = both["ours"], both["paper"]
         cells = (ours.violations, ours.none, ours.coverage, ours.oracle, paper.violations)
-        print(f"| {name} | " + " | ".join(f"{100 * cell:.1f} %" for cell in cells) + " |")
-    print("\n| true risk (promise 5 %, level 5 %) | alarm within 6000 labels | median delay |\n|---|---|---|")
+        lines.append(f"| {name} | " + " | ".join(f"{100 * cell:.1f} %" for cell in cells) + " |")
+    lines.append("\n| true risk (promise 5 %, level 5 %) | alarm within 6000 labels | median delay |\n|---|---|---|")
     for risk, when in alarms.items():
         raised = when[when > 0]
         delay = f"{np.median(raised):.0f} labels" if len(raised) > len(when) / 2 else "-"
-        print(f"| {100 * risk:.0f} % | {100 * len(raised) / len(when):.1f} % | {delay} |")
-    print()
-    for name, value in timed.items():
-        print(f"{name}: {value:.1f} ms")
+        lines.append(f"| {100 * risk:.0f} % | {100 * len(raised) / len(when):.1f} % | {delay} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -4,27 +4,18 @@
     python benchmarks/guard.py --bundle model.net [--data ...]  and the preserved share at state scales 2^12 .. 2^18
 
 The head alone is timed with and without guard bands; the whole fast engine with and without verdicts; the exact replay
-for each cloud. Times are the best of several runs, alternating, one thread. Another state scale re-rounds bias and
+for each cloud. One thread. Another state scale re-rounds bias and
 thresholds of every layer; what no longer fits 24 bits saturates and counts as not proven.
 """
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-import argparse
-import json
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from timing import Row, alternate, arguments, compared, one_thread, row, specs, tell
 
 from asp_neuro.cloud import Chunking, Chunks, cut
 from asp_neuro.episode import Answer, episodes
@@ -36,29 +27,16 @@ from asp_neuro.heads.fast import FastHead
 from asp_neuro.perceiver import Perceiver, drive, really_equal
 from asp_neuro.report import table
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import specs  # small random networks
-
 COMPACT = Chunking(n_points=512, n_groups=64, group_size=16, n_chunks=16)
-REPEATS = 25
+N_STEPS = 16
+REPLAYED = 8  # clouds a turn
 
 
-def alternate(*runs: Callable[[], Any]) -> list[float]:
-    """Best seconds of each, taken in turns so that other work on the machine meets all of them."""
-    best = [float("inf")] * len(runs)
-    for _ in range(REPEATS):
-        for place, run in enumerate(runs):
-            start = time.perf_counter()
-            run()
-            best[place] = min(best[place], time.perf_counter() - start)
-    return best
-
-
-def head_cost(width: int, batch: int, n_steps: int = 16) -> dict[str, Any]:
+def head_cost(width: int, batch: int, rounds: int) -> list[Row]:
     """The head alone, drives of LayerNorm's size."""
     rng = np.random.default_rng(0)
     spec = specs.random_head(rng, width, width, 2)
-    drives = specs.random_drives(rng, n_steps, batch, width).astype(np.float64)
+    drives = specs.random_drives(rng, N_STEPS, batch, width).astype(np.float64)
     bound = np.abs(drives).max(axis=(0, 1))
 
     def run(head: FastHead) -> None:
@@ -66,12 +44,13 @@ def head_cost(width: int, batch: int, n_steps: int = 16) -> dict[str, Any]:
         for x in drives:
             head.observe(x)
 
-    plain, guarded = FastHead(spec, bound), FastHead(spec, bound, n_steps)
-    without, with_guard = alternate(lambda: run(plain), lambda: run(guarded))
-    return cost_row(f"head, {width} wide, batch {batch}", without, with_guard, n_steps * batch)
+    plain, guarded = FastHead(spec, bound), FastHead(spec, bound, N_STEPS)
+    found = alternate({"head, no guard": lambda: run(plain), "head, guard": lambda: run(guarded)}, rounds)
+    each = {name: seconds / N_STEPS / batch for name, seconds in found.items()}
+    return compared(each, "head, no guard", "s/observation", f", {width} wide, batch {batch}")
 
 
-def engine_cost(perceiver: Perceiver, chunks: Chunks, rule: ExitRule) -> dict[str, Any]:
+def engine_cost(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, rounds: int) -> list[Row]:
     """Encoder, mixer, head, policy and exit, with and without a verdict per answer."""
 
     plain = FastHead(perceiver.head, perceiver.host.drive_bound())
@@ -79,30 +58,26 @@ def engine_cost(perceiver: Perceiver, chunks: Chunks, rule: ExitRule) -> dict[st
     def unwatched() -> list[Answer]:
         return drive(episodes(perceiver._host, perceiver.units, chunks, rule), plain.fresh())
 
-    without, with_verdict = alternate(unwatched, lambda: perceiver.answers(chunks, rule))
-    looks = sum(answer.observations for answer in perceiver.answers(chunks, rule))
-    return cost_row(f"whole engine, batch {len(chunks)}", without, with_verdict, looks)
+    trials = {"engine, no verdicts": unwatched, "engine, verdicts": lambda: perceiver.answers(chunks, rule)}
+    looks = sum(answer.observations for answer in unwatched())
+    each = {name: seconds / looks for name, seconds in alternate(trials, rounds).items()}
+    return compared(each, "engine, no verdicts", "s/observation", f", batch {len(chunks)}")
 
 
-def cost_row(what: str, without: float, with_guard: float, n_looks: int) -> dict[str, Any]:
-    return {
-        "what": what,
-        "us_per_observation": 1e6 * without / n_looks,
-        "us_with_guard": 1e6 * with_guard / n_looks,
-        "overhead": with_guard / without - 1.0,
-    }
-
-
-def replay_cost(perceiver: Perceiver, chunks: Chunks, rule: ExitRule) -> float:
-    """Milliseconds an episode of the exact replay, host included."""
-    return 1e3 * alternate(lambda: [perceiver.recompute(chunks[i : i + 1], rule) for i in range(8)])[0] / 8
-
-
-def exact_head_cost(width: int = 64, n_steps: int = 16) -> float:
-    """Milliseconds an episode of the exact head alone, two layers."""
+def exact_cost(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, rounds: int, width: int = 64) -> list[Row]:
+    """An episode of the exact head alone, two layers, and of the exact replay, host included."""
     rng = np.random.default_rng(0)
-    spec, drives = specs.random_head(rng, width, width, 2), specs.random_drives(rng, n_steps, 1, width)
-    return 1e3 * alternate(lambda: run_exact(spec, drives))[0]
+    spec, drives = specs.random_head(rng, width, width, 2), specs.random_drives(rng, N_STEPS, 1, width)
+    few = [chunks[i : i + 1] for i in range(REPLAYED)]
+    trials = {
+        "exact head": lambda: run_exact(spec, drives),
+        "exact replay": lambda: [perceiver.recompute(one, rule) for one in few],
+    }
+    found = alternate(trials, rounds)
+    return [
+        row(f"exact head, {width} wide, {N_STEPS} observations", found["exact head"], "s/cloud"),
+        row("exact replay with its host", found["exact replay"] / REPLAYED, "s/cloud"),
+    ]
 
 
 def at_scale(head: HeadSpec, state_bits: int) -> HeadSpec:
@@ -168,47 +143,36 @@ def bundle_model(name: str, data: str | None, split: str, limit: int | None) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--bundle", help="a bundle, by file or by name")
     parser.add_argument("--data", help="where the bundle's data are")
     parser.add_argument("--split", default="test")
     parser.add_argument("--limit", type=int, help="take the first clouds only")
     parser.add_argument("--threshold", type=float, help="exit at this margin (default: the certificate's)")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    if args.bundle:
-        perceiver, chunks = bundle_model(args.bundle, args.data, args.split, args.limit)
+    asked = parser.parse_args()
+    one_thread()
+    if asked.bundle:
+        perceiver, chunks = bundle_model(asked.bundle, asked.data, asked.split, asked.limit)
     else:
         perceiver, chunks = random_model()
-    rule = perceiver.exit_rule if args.threshold is None else ExitRule(args.threshold)
-    costs = [head_cost(width, batch) for width in (64, 128) for batch in (1, 64, 256)]
-    costs += [engine_cost(perceiver, chunks[:n], rule) for n in (1, 64)]
-    found: dict[str, Any] = {"cost": costs, "exact_head_ms": exact_head_cost()}
-    found["replay_ms"] = replay_cost(perceiver, chunks, rule)
-    if args.bundle:
-        found["preserved"] = preserved_shares(perceiver, chunks, rule)
-    print(json.dumps(found) if args.json else as_text(found))
+    rule = perceiver.exit_rule if asked.threshold is None else ExitRule(asked.threshold)
+    rounds = 3 if asked.quick else 40
+    rows = [line for width in (64, 128) for line in head_cost(width, 256, rounds)]
+    rows += [line for n in (1, 64) for line in engine_cost(perceiver, chunks[:n], rule, rounds)]
+    rows += exact_cost(perceiver, chunks, rule, rounds)
+    preserved = preserved_shares(perceiver, chunks, rule) if asked.bundle else []
+    for shares_at in preserved:
+        proven, equal = 100.0 * shares_at["proven"], 100.0 * shares_at["really_equal"]
+        rows.append(row(f"preserved, f = {shares_at['f']}", proven, "%"))
+        rows.append(row(f"really equal, f = {shares_at['f']}", equal, "%"))
+    tell("Cost of spike preservation", rows, asked, as_text(preserved))
 
 
-def as_text(found: dict[str, Any]) -> str:
-    rows = [
-        (row["what"], f"{row['us_per_observation']:.1f}", f"{row['us_with_guard']:.1f}", f"{row['overhead']:+.1%}")
-        for row in found["cost"]
-    ]
-    parts = [table(rows, ("", "us/observation", "with guard", "overhead"))]
-    parts.append(
-        f"Exact head, 64 wide, 2 layers: {found['exact_head_ms']:.1f} ms an episode of 16 observations; "
-        f"exact replay with the host: {found['replay_ms']:.1f} ms."
-    )
-    if "preserved" in found:
-        heads = list(found["preserved"][0])
-        lines = [[_cell(row[key]) for key in heads] for row in found["preserved"]]
-        parts.append(table(lines, heads))
-    return "\n\n".join(parts)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.1%}" if isinstance(value, float) else str(value)
+def as_text(preserved: list[dict[str, Any]]) -> str:
+    if not preserved:
+        return ""
+    lines = [[f"{value:.1%}" if isinstance(value, float) else value for value in one.values()] for one in preserved]
+    return table(lines, list(preserved[0]))
 
 
 if __name__ == "__main__":

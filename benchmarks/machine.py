@@ -1,66 +1,53 @@
-"""What the benchmarks share: the machine they ran on, and how times are taken and told. Alone it prints the machine."""
+"""The machine that the benchmarks run on, without its name or any path. Alone it prints the description."""
 
 from __future__ import annotations
 
+import datetime
 import os
+import platform
 import resource
-import sys
-import time
-from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-
-def machine() -> str:
-    """Cores that this process may use, and the processor's name where Linux tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
-    return f"{len(os.sched_getaffinity(0))} cores, {name}, load {os.getloadavg()[0]:.1f}"
+LIBRARIES = ("numpy", "torch", "lava-nc", "lava-dl", "snntorch", "fpsample")
+LOADED = 0.5  # load average at the start from which other work must have disturbed the times
 
 
-def one_thread() -> None:
-    """Start this script again with BLAS bound to one thread: the libraries read it when they are loaded."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    if any(os.environ.get(name) != "1" for name in names):
-        os.environ.update(dict.fromkeys(names, "1"))
-        os.execv(sys.executable, [sys.executable, *sys.argv])
+def description() -> dict[str, Any]:
+    """Processor, cores that this process may use, memory, versions, date, and the load average of the last minute."""
+    return {
+        "cpu": _field("/proc/cpuinfo", "model name") or platform.machine() or "unknown processor",
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "python": platform.python_version(),
+        **{name: version(name) for name in LIBRARIES},
+        "date": datetime.date.today().isoformat(),
+        "load": round(os.getloadavg()[0], 2),
+    }
 
 
-def alternate(trials: dict[str, Callable[[], object]], rounds: int) -> dict[str, np.ndarray]:
-    """CPU seconds [rounds] of each trial, in turns, so that other work on the machine meets all of them alike.
-
-    CPU time of this process, not the wall clock: on one thread the two are the same on an idle machine.
-    """
-    for trial in trials.values():  # warm up
-        trial()
-        trial()
-    seconds: dict[str, list[float]] = {name: [] for name in trials}
-    for _ in range(rounds):
-        for name, trial in trials.items():
-            began = time.process_time()
-            trial()
-            seconds[name].append(time.process_time() - began)
-    return {name: np.array(times) for name, times in seconds.items()}
-
-
-def spread(seconds: np.ndarray) -> dict[str, float]:
-    """Median, and the tenth and ninetieth percentile."""
-    low, median, high = np.percentile(seconds, (10, 50, 90))
-    return {"median": float(median), "low": float(low), "high": float(high)}
+def sentence(machine: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("python", *LIBRARIES))
+    sizes = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']:.0f} GB"
+    return f"{sizes}; {versions}; {machine['date']}; load average {machine['load']:.2f} at the start"
 
 
 def peak_megabytes() -> float:
     """Largest resident size of this process so far (getrusage would also count the parent that started it)."""
+    peak = _field("/proc/self/status", "VmHWM")
+    kilobytes = int(peak.split()[0]) if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes / 1024.0
+
+
+def _field(path: str, name: str) -> str:
+    """What stands behind a name in one of Linux's files; empty where there is none."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024.0
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 if __name__ == "__main__":
-    print(machine())
+    print(sentence(description()))

@@ -1,6 +1,6 @@
 """Where a training step spends its time, and what every recipe's step needs of memory.
 
-`python benchmarks/training_step.py [--json]`, one thread.
+`python benchmarks/training_step.py [--json] [--quick]`, one thread.
 
 - time: the compact recipe, batch 32, float and on the integer grid, with and without imitation of the oracle. The whole
   step (batch, loss, backward, update) against its episode alone (`rollout` forward and backward, encoder left out) and
@@ -20,7 +20,8 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from machine import alternate, machine, peak_megabytes, spread
+from machine import peak_megabytes
+from timing import Row, alternate, arguments, compared, one_thread, row, specs, tell
 
 from asp_neuro import recipe as recipes
 from asp_neuro import training
@@ -29,10 +30,9 @@ from asp_neuro.evaluation import evaluate
 from asp_neuro.examples import Examples
 from asp_neuro.model import Sight, follow
 from asp_neuro.recipe import Recipe
-from asp_neuro.report import table, to_json
 from asp_neuro.training import Run, batch_loss
 
-ROUNDS = 5
+WHOLE = "whole step"
 # recipe: classes and training clouds
 SIZES = {"compact": (8, 2000), "modelnet10": (10, 3191), "modelnet40": (40, 8143), "modelnet40_m4": (40, 8143)}
 
@@ -40,8 +40,8 @@ SIZES = {"compact": (8, 2000), "modelnet10": (10, 3191), "modelnet40": (40, 8143
 def made_up(recipe: Recipe, n_classes: int, n: int) -> Examples:
     """n examples that repeat 64 different random clouds."""
     rng = np.random.default_rng(0)
-    points = rng.normal(size=(64, recipe.chunking.n_points, 3)) * rng.uniform(0.3, 1.5, (64, 1, 3))
-    chunks, again = cut(points, recipe.chunking), np.arange(n) % 64
+    chunks = cut(specs.random_clouds(rng, 64, recipe.chunking.n_points), recipe.chunking)
+    again = np.arange(n) % 64
     return Examples(chunks[again], chunks.groups_of_chunks()[again], rng.integers(0, n_classes, n))
 
 
@@ -101,29 +101,31 @@ def trials(run: Run, examples: Examples) -> dict[str, Callable[[], None]]:
         run.model.rollout(sight, follow(order), n_chunks).logits.square().mean().backward()
 
     return {
-        "whole step": lambda: step(run, examples, index, rng),
+        WHOLE: lambda: step(run, examples, index, rng),
         "episode, given order": episode,
         "head loop": head_loop(run, b),
     }
 
 
-def times(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
+def times(modes: int, rounds: int) -> list[Row]:
+    """The parts of a step, in the first so many modes."""
     recipe = recipes.load("compact")
     examples = made_up(recipe, 8, 64)
-    found = {}
-    for name, deploy, imitation in (
+    rows: list[Row] = []
+    table = (
         ("float", False, recipe.train.imitation),
         ("integer grid", True, recipe.train.imitation),
         ("float, no imitation", False, 0.0),
-    ):
+    )
+    for name, deploy, imitation in table[:modes]:
         run = start(recipe.changed(train={"imitation": imitation}), 8, examples, deploy)
-        found[name] = {part: spread(seconds) for part, seconds in alternate(trials(run, examples), rounds).items()}
-    return found
+        found = alternate(trials(run, examples), rounds)
+        rows += compared(found, WHOLE, "s", f", {name}", {"head loop": "at most 0.5"})
+    return rows
 
 
 def megabytes(name: str) -> float:
     """Largest resident size of this process after steps of a recipe."""
-    torch.set_num_threads(1)
     recipe = recipes.load(name)
     n_classes, n = SIZES[name]
     examples = made_up(recipe, n_classes, n)
@@ -142,30 +144,20 @@ def in_child(name: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser = arguments(__doc__)
     parser.add_argument("--memory-of", choices=SIZES, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    one_thread()
+    torch.set_num_threads(1)
     if asked.memory_of is not None:
         print(json.dumps(megabytes(asked.memory_of)))
         return
-    torch.set_num_threads(1)
-    timed = times(asked.rounds)
-    memory = {name: in_child(name) for name in SIZES}
-    if asked.json:
-        print(to_json({"machine": machine(), "compact, batch 32": timed, "megabytes": memory}))
-        return
-    print(f"{machine()}; a step of the compact recipe, batch 32, one thread, CPU time")
-    rows = [
-        (mode, part, *(f"{1e3 * s[k]:.1f}" for k in ("median", "low", "high")), f"{s['median'] / whole:.0%}")
-        for mode, parts in timed.items()
-        for whole in [parts["whole step"]["median"]]
-        for part, s in parts.items()
-    ]
-    print(table(rows, ("head", "part", "median ms", "10 %", "90 %", "share of the step")))
-    rows = [(name, f"{peak:.0f}", f"{peak / 4096:.0%}") for name, peak in memory.items()]
-    print("\n" + table(rows, ("recipe", "peak MB", "of 4 GB")))
+    rows = times(1, 2) if asked.quick else times(3, 9)
+    if not asked.quick:
+        peaks = {name: in_child(name) for name in SIZES}
+        rows += [row(f"peak memory, {name}", peak, "MB") for name, peak in peaks.items()]
+        rows.append(row("largest peak memory of all recipes", max(peaks.values()), "MB", wanted="under 4,096 MB"))
+    tell("Training step, compact recipe, batch 32", rows, asked)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The head on Lava and a bare Lava loop, in turns within one interpreter. Prints seconds per time step, as JSON.
 
-    python benchmarks/bare_loop/loop.py JOB ROUNDS
+    python benchmarks/bare_loop/loop.py JOB ROUNDS STEPS_PER_TURN
 
 The bare loop has as many processes, as wide, and no work in them: one ring of vectors, host -> synapses -> neurons ->
 ... -> host, in the order of Lava's own processes: synapses send what they kept and then receive, as Dense does, the
@@ -30,8 +30,6 @@ from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 from asp_neuro.heads.simulator import network
 from asp_neuro.heads.wire import read_job
-
-STEPS_PER_TURN = 160
 
 
 class Relay(AbstractProcess):
@@ -71,7 +69,7 @@ def bare_loop(n_layers: int, width: int) -> Relay:
     return ring[0]
 
 
-def main(path: str, n_rounds: int) -> None:
+def main(path: str, n_rounds: int, n_steps: int) -> None:
     with open(path, "rb") as file:
         job = read_job(file)
     nets = {
@@ -83,12 +81,12 @@ def main(path: str, n_rounds: int) -> None:
         for name, net in nets.items():
             started = time.perf_counter()
             config = Loihi2SimCfg(select_tag="fixed_pt", select_sub_proc_model=True)
-            net.run(RunSteps(num_steps=STEPS_PER_TURN), config)
-            seconds[name].append((time.perf_counter() - started) / STEPS_PER_TURN)
+            net.run(RunSteps(num_steps=n_steps), config)
+            seconds[name].append((time.perf_counter() - started) / n_steps)
     for net in nets.values():
         net.stop()
     print(json.dumps({name: values[1:] for name, values in seconds.items()}))  # the first turn compiled
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
