@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from asp_neuro import bundle as bundles
+from asp_neuro import card
 from asp_neuro.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
@@ -138,9 +138,6 @@ def test_files_that_a_page_names_exist():
 
 
 def test_the_table_of_models_is_that_of_the_cards_and_the_cards_are_of_the_shipped_models():
-    spec = importlib.util.spec_from_file_location("card", ROOT / "train/card.py")
-    card = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(card)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert card.with_table(readme) == readme
     for name, path in bundles.shipped().items():
