@@ -30,13 +30,12 @@ from asp_neuro.heads.simulator import (
     Reporter,
     Watch,
     answer_clouds,
-    demand_lava,
-    guard_processes,
     pauses,
     play_drives,
     report_failures,
 )
-from asp_neuro.heads.wire import Job, read_job
+from asp_neuro.heads.simulator import lead as lead_session
+from asp_neuro.heads.wire import Job
 from asp_neuro.processes.chip_host import MESSAGE_BITS, ChipHost
 from asp_neuro.processes.soft_lif import SoftLIF
 from asp_neuro.processes.spiking_head import synapses
@@ -51,21 +50,11 @@ MEASURED = {  # profilers of the extension, by class, and the results that publi
 
 
 def lead(given: dict[str, Any], started: float) -> None:
-    """The whole life of a session, as `simulator.lead`."""
-    report = Reporter(given["report"])
-    report(phase="building", import_seconds=time.monotonic() - started)
-    try:
-        demand_lava()
-        guard_processes(given["prefix"])
-        with os.fdopen(given["job"], "rb") as file:
-            job = read_job(file)
-        run(job, report, given["results"])
-    except Exception as error:
-        report.failure(error, phase="session")
-        raise SystemExit(1) from error
+    """The whole life of a session, as on the simulator."""
+    lead_session(given, started, run)
 
 
-def run(job: Job, report: Reporter, results: int) -> None:
+def run(job: Job, report: Reporter, results: int, _records: list[int]) -> None:
     """Take the board, build, compile, see that the head is on the chip, and only then start."""
     clock = time.monotonic()
     use_board()

@@ -68,8 +68,14 @@ class Reporter:
         self(failure=message, phase=phase, model=model, process=process, step=step, trace=text[-TEXT_MOST:])
 
 
-def lead(given: dict[str, Any], started: float) -> None:
-    """The whole life of a session; `given` are the supervisor's settings, `started` its clock before the imports."""
+Run = Callable[[Job, Reporter, int, list[int]], None]
+
+
+def lead(given: dict[str, Any], started: float, run: Run | None = None) -> None:
+    """The whole life of a session; `given` are the supervisor's settings, `started` its clock before the imports.
+
+    `run` builds and runs the network: the simulator's below, or the chip's in `loihi2.py`.
+    """
     report = Reporter(given["report"])
     report(phase="building", import_seconds=time.monotonic() - started)
     try:
@@ -77,7 +83,7 @@ def lead(given: dict[str, Any], started: float) -> None:
         guard_processes(given["prefix"])
         with os.fdopen(given["job"], "rb") as file:
             job = read_job(file)
-        run(job, report, given["results"], given["records"])
+        (run or run_simulator)(job, report, given["results"], given["records"])
     except Exception as error:
         report.failure(error, phase="session")
         raise SystemExit(1) from error
@@ -157,7 +163,7 @@ def report_failures(report: Reporter, names: dict[int, str]) -> None:
         setattr(PyLoihiProcessModel, name, phase_of(name, getattr(PyLoihiProcessModel, name)))
 
 
-def run(job: Job, report: Reporter, results: int, records: list[int]) -> None:
+def run_simulator(job: Job, report: Reporter, results: int, records: list[int]) -> None:
     """Build, compile, run to the end of the story, stop."""
     clock = time.monotonic()
     names: dict[int, str] = {}
