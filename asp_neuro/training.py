@@ -80,7 +80,7 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     sample_index = np.random.default_rng(recipe.seed).permutation(len(examples))[:512]
     model.measure(examples.batch(np.sort(sample_index)))
     if recipe.train.start:
-        _start_from(model, recipe.train.start)
+        _start_from(model, recipe.train.start, classes)
     average = {k: v.clone() for k, v in _averaged(model)}
     run = Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
     if recipe.train.balance > 0.0:
@@ -88,17 +88,22 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     return run
 
 
-def _start_from(model: Model, name: str) -> None:
-    """Take over the weights of a checkpoint wherever they fit; a read-out for other classes starts afresh."""
+def _start_from(model: Model, name: str, classes: tuple[str, ...]) -> None:
+    """Take over the weights of a checkpoint; the read-out class by class, a class that it does not know starts afresh.
+
+    A fresh read-out would send large gradients into features that are good already.
+    """
     stored = checkpoint.load(checkpoint.find(name))
-    own = model.state_dict()
-    foreign = [k for k, v in own.items() if k in stored["model"] and stored["model"][k].shape != v.shape]
-    missing = [k for k in own if k not in stored["model"]]
-    if missing or any(not k.startswith("readout.") for k in foreign):
-        odd = (missing or foreign)[0]
-        raise ConfigError(f"train.start = '{name}': its part '{odd}' does not fit this recipe's [model]")
-    kept = {k: v for k, v in stored["model"].items() if k in own and k not in foreign}
-    kept |= {k: own[k] for k in own if k.endswith((".factor", ".state_bits"))}  # found again on the integer grid
+    own, given = model.state_dict(), stored["model"]
+    known = {label: row for row, label in enumerate(stored["classes"])}
+    for key in ("readout.weight", "readout.bias"):
+        if key in given and given[key].shape[1:] == own[key].shape[1:]:
+            rows = [given[key][known[label]] if label in known else own[key][at] for at, label in enumerate(classes)]
+            given[key] = torch.stack(rows)
+    odd = [key for key in own if key not in given or given[key].shape != own[key].shape]
+    if odd:
+        raise ConfigError(f"train.start = '{name}': its part '{odd[0]}' does not fit this recipe's [model]")
+    kept = {k: given[k] for k in own if not k.endswith((".factor", ".state_bits"))}  # those are found on the grid again
     model.load_state_dict({**own, **kept})
 
 
