@@ -46,7 +46,9 @@ def certificate_curve(path: Path, calibration: Recording, found: Certificate) ->
     cover.set_ylim(0.0, 104.0)
     if found.certified and found.threshold is not None:
         left.axvline(found.threshold, color=GREY, linestyle=":", label=f"certified: {found.threshold:.3f}")
-    left.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="lower left")
+    left.legend(
+        frameon=True, framealpha=0.9, edgecolor="none", fontsize=8, loc="upper left", bbox_to_anchor=(0.14, 0.91)
+    )
     _accuracy_curve(right, calibration, found)
     figure.savefig(path, dpi=150)
     return path
