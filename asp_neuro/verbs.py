@@ -535,10 +535,7 @@ def read_arguments(parser: argparse.ArgumentParser) -> None:
     """What every study reads."""
     parser.add_argument("models", nargs="*", metavar="MODEL", help="checkpoints of one recipe, or a shipped name")
     data_arguments(parser)
-    parser.add_argument(
-        "--split", choices=("train", "validation", "calibration", "test"), default="test", help="default test"
-    )
-    parser.add_argument("--limit", type=whole(1), metavar="N", help="read only the first N clouds")
+    sample_arguments(parser)
 
 
 def order_arguments(parser: argparse.ArgumentParser) -> None:
