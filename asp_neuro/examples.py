@@ -7,16 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from asp_neuro.cloud import GRID, Augmentation, Chunking, Chunks, augment, describe
+from asp_neuro.cloud import GRID, Augmentation, Chunking, Chunks, augment, copies, describe
 from asp_neuro.data import CloudSet
-from asp_neuro.grouping import chunks_of
+from asp_neuro.grouping import chunks_of, joined
 from asp_neuro.model import Batch
 
 
 @dataclass(frozen=True)
 class Examples:
+    """`chunks` and `lists` have a row for each of the n clouds, then n rows for every further cut of them."""
+
     chunks: Chunks
-    lists: np.ndarray  # [n, M, S] groups of each chunk
+    lists: np.ndarray  # [n * cuts, M, S] groups of each chunk
     labels: np.ndarray  # [n] int64
     teacher: np.ndarray | None = None  # [n, C] float32 logits
 
@@ -27,6 +29,9 @@ class Examples:
         self, index: np.ndarray, how: Augmentation | None = None, rng: np.random.Generator | None = None
     ) -> Batch:
         """The clouds at `index`; changed by `how` if given, with descriptors of the changed points."""
+        labels = self.labels[index]
+        if how is not None and rng is not None and how.cuts > 0:
+            index = index + len(self) * rng.integers(len(self.chunks) // len(self), size=len(index))
         part = self.chunks[index]
         points = part.points.astype(np.float32) / np.float32(GRID)
         if how is not None and rng is not None:
@@ -44,10 +49,17 @@ class Examples:
             torch.from_numpy(part.members.astype(np.int64)),
             torch.from_numpy(lists.astype(np.int64)),
             torch.from_numpy(descriptors),
-            torch.from_numpy(self.labels[index]),
+            torch.from_numpy(labels),
         )
 
 
-def examples_of(clouds: CloudSet, how: Chunking, cache: bool = True) -> Examples:
-    chunks = chunks_of(clouds.points, how, clouds.names, cache)
+def examples_of(
+    clouds: CloudSet, how: Chunking, cache: bool = True, change: Augmentation | None = None, seed: int = 0
+) -> Examples:
+    """The clouds, cut; with `change.cuts`, that many further cuts of changed copies, to train on."""
+    parts = [chunks_of(clouds.points, how, clouds.names, cache)]
+    for number in range(change.cuts if change is not None else 0):
+        changed = copies(clouds.points, change, seed + number)
+        parts.append(chunks_of(changed, how, clouds.names, cache=False))
+    chunks = parts[0] if len(parts) == 1 else joined(parts)
     return Examples(chunks, chunks.groups_of_chunks(), clouds.labels)

@@ -52,8 +52,13 @@ def _cut_all(points: np.ndarray, how: Chunking, names: Sequence[str] | None) -> 
     for start in progress(range(0, len(points), BATCH), label="grouping"):
         stop = start + BATCH
         parts.append(cut(points[start:stop], how, None if names is None else names[start:stop]))
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _FIELDS}
-    return Chunks(**joined, n_chunks=how.n_chunks)
+    return joined(parts)
+
+
+def joined(parts: Sequence[Chunks]) -> Chunks:
+    """One after the other."""
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _FIELDS}
+    return Chunks(**arrays, n_chunks=parts[0].n_chunks)
 
 
 def _key(points: np.ndarray, how: Chunking) -> str:

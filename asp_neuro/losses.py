@@ -8,18 +8,30 @@ from torch import Tensor
 
 
 def answers(
-    logits: Tensor, labels: Tensor, smoothing: float, n_total: int, weight: Tensor | None = None, late: float = 0.0
+    logits: Tensor,
+    labels: Tensor,
+    smoothing: float,
+    n_total: int,
+    weight: Tensor | None = None,
+    late: float = 0.0,
+    other: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Cross-entropy, mean over steps; summed over the clouds at hand and divided by the whole batch's number.
 
     `weight` [C] counts a cloud by its class; `late` > 0 weighs step t with t^late (0: all alike, as in Eq. 4).
+    `other`: second labels [b] of mixed clouds and the share [T, b] with which they are the right answer.
     """
-    steps, b, classes = logits.shape
-    loss = F.cross_entropy(
-        logits.reshape(-1, classes), labels.repeat(steps), label_smoothing=smoothing, reduction="none"
-    ).view(steps, b)
-    if weight is not None:
-        loss = loss * weight[labels]
+    steps = len(logits)
+
+    def to(labels: Tensor) -> Tensor:
+        loss = F.cross_entropy(
+            logits.flatten(0, 1), labels.repeat(steps), label_smoothing=smoothing, reduction="none"
+        ).view(steps, -1)
+        return loss if weight is None else loss * weight[labels]
+
+    loss = to(labels)
+    if other is not None:
+        loss = torch.lerp(loss, to(other[0]), other[1])
     if late > 0.0:
         share = torch.arange(1, steps + 1, dtype=loss.dtype) ** late
         loss = loss * (share * steps / share.sum())[:, None]

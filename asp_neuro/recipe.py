@@ -66,6 +66,7 @@ class TrainRecipe:
     temperature_start: float = 1.0  # of the Gumbel-softmax
     temperature_end: float = 0.1
     random_share: float = 0.4  # clouds that take a random order instead of the sampled one
+    mix: float = 0.0  # clouds that get chunks of another cloud, and the answer mixed alike; in a random order
     imitation: float = 0.0  # weight of imitating the oracle's one-step ranking
     imitation_steps: int = 8
     imitation_temperature: float = 0.3
@@ -84,7 +85,7 @@ class TrainRecipe:
             raise ConfigError(
                 f"train.deploy_epochs = {self.deploy_epochs} must be between 0 and epochs = {self.epochs}"
             )
-        for name in ("smoothing", "random_share", "ema", "warmup"):
+        for name in ("smoothing", "random_share", "mix", "ema", "warmup"):
             value = getattr(self, name)
             if not 0.0 <= value < 1.0 and not (name == "random_share" and value == 1.0):
                 raise ConfigError(f"train.{name} = {value} must be at least 0 and below 1")

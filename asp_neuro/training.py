@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from asp_neuro.encoder import over_processes
 from asp_neuro.errors import AspError, ConfigError, InputError
 from asp_neuro.evaluation import accuracy_at, evaluate, surprise
 from asp_neuro.examples import Examples
-from asp_neuro.model import Batch, Model, Moment, one_hot, true_likelihood
+from asp_neuro.model import Batch, Model, Moment, Sight, one_hot, true_likelihood
 from asp_neuro.policy import VISITED, gumbel, sample
 from asp_neuro.recipe import Recipe
 
@@ -149,17 +149,49 @@ def temperature(recipe: Recipe, share: float) -> float:
     return how.temperature_start * (how.temperature_end / how.temperature_start) ** share
 
 
+class Mixture(NamedTuple):
+    """Chunks of pairs of clouds, exchanged: cloud 2i and 2i + 1 of a batch are partners."""
+
+    partner: Tensor  # [b] int64
+    mixed: Tensor  # [b] bool: whether this cloud has chunks of its partner
+    foreign: Tensor  # [b, M] 0 / 1: which of its chunks those are
+
+
+def mixture(draw: Tensor, share: float) -> Mixture:
+    """`draw` [b, M + 2] uniform: a number per chunk, one for how many are exchanged, one for whether it happens."""
+    partner = torch.arange(len(draw)) ^ 1
+    partner = torch.where(partner < len(draw), partner, partner - 1)  # the odd one out is its own partner
+    mixed = draw[:, -1] < share
+    return Mixture(partner, mixed, ((draw[:, :-2] < draw[:, -2:-1]) & mixed[:, None]).to(draw.dtype))
+
+
+def exchanged(sight: Sight, mix: Mixture) -> Sight:
+    """What a cloud with chunks of its partner would show: chunks stand alone, so theirs is simply taken over."""
+    return Sight(*(torch.where(mix.foreign[..., None] > 0.0, part[mix.partner], part) for part in sight))
+
+
 def batch_loss(
-    run: Run, batch: Batch, teacher: Tensor | None, share: float, noise: Tensor, random: Tensor, n_total: int
+    run: Run,
+    batch: Batch,
+    teacher: Tensor | None,
+    share: float,
+    noise: Tensor,
+    random: Tensor,
+    n_total: int,
+    mix: Mixture | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Loss of a (part of a) batch, already divided by the whole batch's number of clouds, and the firing rate.
 
-    `noise` [T, b, M] feeds the Gumbel-softmax; `random` [b, M + 1] an order per cloud and whether to take it.
+    `noise` [T, b, M] feeds the Gumbel-softmax; `random` [b, M + 1] an order per cloud and whether to take it. Clouds
+    that are mixed take a random order, and the right answer to them is as mixed as what has been seen of them.
     """
     model, how = run.model, run.recipe.train
     heat = temperature(run.recipe, share)
     disturbance = gumbel(noise)
     takes_random = (random[:, -1:] < how.random_share).to(noise.dtype)
+    pure = slice(None) if mix is None else ~mix.mixed
+    if mix is not None:
+        takes_random = torch.maximum(takes_random, mix.mixed[:, None].to(noise.dtype))
     blind = one_hot(random[:, :-1].argsort(dim=1), noise.shape[2], noise).transpose(0, 1) * takes_random  # [T, b, M]
     copied: list[Tensor] = []
 
@@ -167,21 +199,40 @@ def batch_loss(
         scores = moment.scores(model.policy, how.policy_alone)
         if how.imitation > 0.0 and moment.step < min(how.imitation_steps, noise.shape[2] - 1):
             likelihood = true_likelihood(model.peek(moment), batch.labels) / how.imitation_temperature
-            copied.append(losses.imitation(scores, likelihood + moment.visited * VISITED, 1.0, n_total))
+            likelihood = likelihood + moment.visited * VISITED
+            copied.append(losses.imitation(scores[pure], likelihood[pure], 1.0, n_total))
         return torch.addcmul(blind[moment.step], sample(scores, heat, disturbance[moment.step]), 1.0 - takes_random)
 
-    played = model.rollout(model.look(batch), choose, noise.shape[0])
-    loss = losses.answers(played.logits, batch.labels, how.smoothing, n_total, run.class_weight, how.late)
+    sight, other = model.look(batch), None
+    if mix is not None:
+        sight = exchanged(sight, mix)
+        other = batch.labels[mix.partner], foreign_share(blind, mix.foreign)
+    played = model.rollout(sight, choose, noise.shape[0])
+    loss = losses.answers(played.logits, batch.labels, how.smoothing, n_total, run.class_weight, how.late, other)
     if how.tet > 0.0:
         loss = loss + how.tet * losses.agreement(played.logits, n_total)
     if copied:
         loss = loss + how.imitation * torch.stack(copied).mean()
     if teacher is not None and how.distil > 0.0:
-        loss = loss + how.distil * losses.distillation(played.logits, teacher, how.distil_temperature, n_total)
+        loss = loss + how.distil * losses.distillation(
+            played.logits[:, pure], teacher[pure], how.distil_temperature, n_total
+        )
     if how.rate_penalty > 0.0:
         whole = over_processes(played.firing_rate * len(batch.labels)) / n_total  # the penalty is not linear in it
         loss = loss + how.rate_penalty * losses.rate(whole, how.rate_target) / world()[1]
     return loss, played.firing_rate.detach()
+
+
+def share_start(n: int, rank: int, n_ranks: int, pairs: bool) -> int:
+    """Where a process' share of a batch of n clouds begins; `pairs`: partners are not torn apart."""
+    start = rank * n // n_ranks
+    return start - start % 2 if pairs and rank < n_ranks else start
+
+
+def foreign_share(order: Tensor, foreign: Tensor) -> Tensor:
+    """One-hot order [T, b, M] and foreign chunks [b, M] -> the share [T, b] of foreign ones among those seen."""
+    seen = (order * foreign).sum(dim=2).cumsum(dim=0)
+    return seen / torch.arange(1, len(order) + 1, dtype=seen.dtype)[:, None]
 
 
 def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float]:
@@ -199,11 +250,14 @@ def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float
         share = (run.epoch + number / n_batches) / how.epochs
         noise = torch.rand(n_chunks, len(index), n_chunks, generator=noise_source).clamp(1e-9, 1.0 - 1e-7)
         random = torch.rand(len(index), n_chunks + 1, generator=noise_source)
-        mine = slice(rank * len(index) // n_ranks, (rank + 1) * len(index) // n_ranks)
+        mine = slice(*(share_start(len(index), part, n_ranks, how.mix > 0.0) for part in (rank, rank + 1)))
         batch = examples.batch(index, recipe.augment, rng)
         batch = Batch(*(part[mine] for part in batch))
         teacher = None if examples.teacher is None else torch.from_numpy(examples.teacher[index[mine]])
-        loss, fired = batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index))
+        mix = None
+        if how.mix > 0.0:
+            mix = mixture(torch.rand(len(index), n_chunks + 2, generator=noise_source)[mine], how.mix)
+        loss, fired = batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index), mix)
         total += _update(run, loss, share, number)
         rate += float(fired.mean())
         show.step(run.epoch, number + 1, n_batches, total / (number + 1))
@@ -285,10 +339,10 @@ def train(
     show = show or Progress()
     if len(examples) < 2:
         raise InputError(f"{len(examples)} clouds to train on, at least 2 are needed")
-    if world()[1] > min(recipe.train.batch, len(examples)):
-        raise ConfigError(
-            f"{world()[1]} processes cannot share batches of {min(recipe.train.batch, len(examples))} clouds"
-        )
+    smallest = min(recipe.train.batch, len(examples))
+    if world()[1] * (2 if recipe.train.mix > 0.0 else 1) > smallest:
+        pairs = ", which train.mix pairs" if recipe.train.mix > 0.0 else ""
+        raise ConfigError(f"{world()[1]} processes cannot share batches of {smallest} clouds{pairs}")
     part = out.with_name(out.name + ".resume")
     run = _resume(part, recipe, classes, examples) if resume and part.exists() else start(recipe, classes, examples)
     main = world()[0] == 0

@@ -54,7 +54,7 @@ def train(
         _check_classes(how, clouds["train"])
         if main:
             say(f"training '{how.name}', seed {how.seed}, on {clouds['train'].source}")
-        examples = examples_of(clouds["train"], how.chunking)
+        examples = examples_of(clouds["train"], how.chunking, change=how.augment, seed=how.seed)
         if teacher is not None:
             examples = dataclasses.replace(examples, teacher=teacher_logits(teacher, clouds["train"]))
         validation = examples_of(clouds["validation"], how.chunking)

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from asp_neuro.cloud import (
     GRID,
     MAX_POINTS,
+    THIN,
     Augmentation,
     Chunking,
     Chunks,
     assign_chunks,
     augment,
+    copies,
     cut,
     describe,
     farthest_points,
@@ -318,6 +320,32 @@ def test_augmentation_follows_its_seed_keeps_the_type_and_stays_within_its_limit
     assert np.array_equal(still, points)
 
 
+def test_every_second_cloud_is_mirrored_left_to_right(shapes: np.ndarray) -> None:
+    points = np.repeat(cut(shapes[:1], SMALL).coordinates(), 200, axis=0)
+    how = Augmentation(scale=1.0, shift=0.0, jitter=0.0, mirror=True)
+    changed = augment(points, how, np.random.default_rng(0))
+    flipped = (changed[..., 0] == -points[..., 0]).all(axis=1)
+    assert np.array_equal(changed[~flipped], points[~flipped])
+    assert np.array_equal(changed[flipped][..., 1:], points[flipped][..., 1:])
+    assert 70 < flipped.sum() < 130
+
+
+def test_copies_are_thinned_and_stretched_by_their_seed_and_cut_in_another_way(shapes: np.ndarray) -> None:
+    how = Augmentation(scale=1.5)
+    one, same, other = (copies(shapes, how, seed) for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+    assert one.dtype == shapes.dtype
+    left = np.array([len(np.unique(cloud, axis=0)) for cloud in one]) / shapes.shape[1]
+    assert left.min() > 1.0 - THIN - 0.15
+    assert left.mean() < 1.0 - THIN / 4
+    ratio = np.abs(one).max(axis=1) / np.abs(shapes).max(axis=1)
+    assert ratio.max() <= 1.5 + 1e-6
+    assert ratio.max() > 1.2
+    before, after = cut(shapes, SMALL), cut(one, SMALL)
+    assert (before.first != after.first).any(axis=1).all()
+
+
 def test_a_bad_cloud_is_named() -> None:
     good, names = random_cloud(0), ["chair_1", "chair_2"]
     nan, inf = good.copy(), good.copy()
@@ -377,7 +405,15 @@ def test_128_chunks_are_numbered_without_wrapping() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"scale": 0.0}, {"scale": float("nan")}, {"jitter": -0.1}, {"drop": 1.5}, {"turn": -1.0}, {"shift": -1.0}],
+    [
+        {"scale": 0.0},
+        {"scale": float("nan")},
+        {"cuts": -1},
+        {"jitter": -0.1},
+        {"drop": 1.5},
+        {"turn": -1.0},
+        {"shift": -1.0},
+    ],
 )
 def test_augmentation_that_makes_no_sense_is_refused(values: dict) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(values))} = "):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -23,7 +24,7 @@ from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.evaluation import evaluate
 from asp_neuro.examples import Examples, examples_of
 from asp_neuro.head_spec import run_reference
-from asp_neuro.model import Batch
+from asp_neuro.model import Batch, Sight
 from asp_neuro.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
 from asp_neuro.training import DivergedError, Progress, batch_loss, learning_rate, load_model, temperature, train
 
@@ -32,7 +33,7 @@ TINY = Recipe(
     seed=5,
     chunking=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
     model=ModelRecipe(width=8, neurons=8, layers=2, edge_widths=(6, 8), policy_width=5),
-    augment=Augmentation(turn=30.0, drop=0.1),
+    augment=Augmentation(turn=30.0, drop=0.1, mirror=True, cuts=1),
     train=TrainRecipe(
         epochs=4,
         deploy_epochs=2,
@@ -43,13 +44,15 @@ TINY = Recipe(
         rate_target=0.0,
         balance=0.5,
         late=0.5,
+        mix=0.4,
         ema=0.9,
     ),
 )
 
 
 def data(split: str, n: int) -> Examples:
-    return examples_of(load("shapes", split, n_points=64).subset(range(n)), TINY.chunking)
+    change = TINY.augment if split == "train" else None
+    return examples_of(load("shapes", split, n_points=64).subset(range(n)), TINY.chunking, change=change)
 
 
 @pytest.fixture(scope="module")
@@ -294,12 +297,74 @@ def test_losses_by_hand() -> None:
     growing[1, 0, 0] = math.log(3)  # log 2, then log 4/3; with late = 1 they count 1/3 and 2/3
     late = losses.answers(growing, torch.tensor([0]), 0.0, 1, late=1.0)
     assert late.item() == pytest.approx(math.log(2) / 3 + math.log(4 / 3) * 2 / 3)
+    both = (torch.tensor([1]), torch.tensor([[0.0], [0.25]]))  # the second answer is 3/4 of class 0, 1/4 of class 1
+    mixed = losses.answers(growing, torch.tensor([0]), 0.0, 1, other=both)
+    assert mixed.item() == pytest.approx((math.log(2) + 0.75 * math.log(4 / 3) + 0.25 * math.log(4)) / 2)
     assert losses.agreement(steps, 1).item() == pytest.approx((9 + 4) / 2)
     assert losses.agreement(steps[:1], 1).item() == 0
     assert losses.rate(torch.tensor([0.5, 0.1]), 0.3).item() == pytest.approx(0.04)
     scores = torch.tensor([[0.0, 0.0, -1e9]])
     assert losses.imitation(scores, torch.tensor([[5.0, 5.0, -1e9]]), 1.0, 1).item() == pytest.approx(math.log(2))
     assert losses.distillation(zero, torch.zeros(2, 4), 2.0, 2).item() == pytest.approx(4 * math.log(4))
+
+
+def test_partners_exchange_chunks_and_the_answer_follows_what_was_seen() -> None:
+    draw = torch.tensor([
+        [0.1, 0.6, 0.4, 0.5, 0.1],  # half of the chunks at most: those below 0.5
+        [0.1, 0.1, 0.1, 0.9, 0.9],  # not mixed
+        [0.9, 0.9, 0.0, 0.5, 0.0],  # the odd one out, its own partner
+    ])  # fmt: skip
+    mix = training.mixture(draw, 0.4)
+    assert mix.partner.tolist() == [1, 0, 2]
+    assert mix.mixed.tolist() == [True, False, True]
+    assert mix.foreign.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 1]]
+    gates = torch.arange(9.0).view(3, 3, 1)
+    sight = training.exchanged(Sight(gates, -gates), mix)
+    assert sight.gates.squeeze(2).tolist() == [[3, 1, 5], [3, 4, 5], [6, 7, 8]]
+    assert torch.equal(sight.geometry, -sight.gates)
+    order = torch.nn.functional.one_hot(torch.tensor([[1, 0], [0, 1], [2, 2]]), 3).float()  # [T, b, M]
+    share = training.foreign_share(order, mix.foreign[:2])
+    torch.testing.assert_close(share, torch.tensor([[0.0, 0.0], [1 / 2, 0.0], [2 / 3, 0.0]]))
+
+
+def test_a_mixed_cloud_takes_a_random_order_and_teaches_the_policy_nothing(examples: Examples) -> None:
+    noise = torch.rand(4, 16, 4, generator=torch.Generator().manual_seed(0)).clamp(1e-9, 1 - 1e-7)
+    random = torch.rand(16, 5, generator=torch.Generator().manual_seed(1))
+    draw = torch.rand(16, 6, generator=torch.Generator().manual_seed(2))
+    reached = []
+    for share in (1.0, 0.0):
+        run = training.start(TINY.changed(train={"random_share": 0.0}), CLASSES, examples)
+        run.model.train()
+        mix = training.mixture(draw, share)
+        batch_loss(run, examples.batch(np.arange(16)), None, 0.0, noise, random, 16, mix)[0].backward()
+        reached.append(float(run.model.policy.from_belief.weight.grad.abs().max()))
+    assert reached[0] == 0.0
+    assert reached[1] > 0.0
+
+
+@pytest.mark.parametrize(("n", "ranks"), [(31, 2), (32, 2), (32, 3), (7, 3), (6, 3)])
+def test_shares_of_a_batch_keep_partners_together(n: int, ranks: int) -> None:
+    starts = [training.share_start(n, rank, ranks, True) for rank in range(ranks + 1)]
+    assert starts[0] == 0
+    assert starts[-1] == n
+    assert all(start % 2 == 0 for start in starts[:-1])
+    assert all(a < b for a, b in itertools.pairwise(starts))
+
+
+def test_a_cloud_is_drawn_in_all_its_cuts_and_evaluated_in_its_own(examples: Examples) -> None:
+    index = np.arange(40)
+    plain = examples.batch(index)
+    assert len(examples) == 64
+    assert len(examples.chunks) == 128
+    still = Augmentation(scale=1.0, shift=0.0, jitter=0.0, cuts=1)
+    drawn = examples.batch(index, still, np.random.default_rng(0))
+    own = [torch.equal(drawn.points[i], plain.points[i]) for i in index]
+    assert 5 < sum(own) < 35
+    other = examples.chunks[index + 64]
+    for i in index:
+        if not own[i]:
+            assert np.array_equal(drawn.members[i], other.members[i])
+    assert torch.equal(drawn.labels, plain.labels)
 
 
 def test_rare_classes_count_more_and_the_mean_cloud_counts_one() -> None:
@@ -406,6 +471,9 @@ def test_more_processes_than_clouds_in_a_batch_are_refused(
 ) -> None:
     monkeypatch.setattr(training, "world", lambda: (0, 17))
     with pytest.raises(ConfigError, match="17 processes cannot share batches of 16 clouds"):
+        train(TINY.changed(train={"mix": 0.0}), CLASSES, examples, validation, tmp_path / "model.pt")
+    monkeypatch.setattr(training, "world", lambda: (0, 9))
+    with pytest.raises(ConfigError, match=r"9 processes cannot share batches of 16 clouds, which train\.mix pairs"):
         train(TINY, CLASSES, examples, validation, tmp_path / "model.pt")
 
 
