@@ -4,6 +4,8 @@ Answers must not depend on the batch, the threads or the BLAS library, so everyt
 
 - coordinates are whole steps of 2^-14, activations of 2^-12 (|a| < 2^6), weights of 2^-20. A product sums fewer than
   2^53 of the smallest unit (checked when a host is built), so float64 adds it without any rounding, in any order;
+- what the mixer reads from its carry has no bound: the carry grows with every observation, in trained models to
+  hundreds. A row that does not fit takes steps of its own, coarser by a power of two (`row_steps`);
 - LayerNorm takes D sum(x^2) - (sum x)^2, again exact; what remains (divide, square root, the gates) is done element by
   element and rounded the same everywhere by IEEE 754;
 - the drive is rounded to 2^-6 for the chip.
@@ -23,8 +25,9 @@ from asp_neuro.errors import ConfigError
 from asp_neuro.head_spec import DRIVE_MAX
 from asp_neuro.membrane import DRIVE_BITS
 
-STEP = 2.0**12  # activation steps per unit
-LIMIT = 2.0**18 - 1  # largest activation, in steps
+STEP_BITS, LIMIT_BITS = 12, 18
+STEP = 2.0**STEP_BITS  # activation steps per unit
+LIMIT = 2.0**LIMIT_BITS - 1  # largest activation, in steps
 WEIGHT_STEP = 2.0**20  # weight steps per unit
 SCORE_STEP = 2.0**30
 EPSILON = 1e-5  # of every LayerNorm
@@ -151,12 +154,18 @@ def to_steps(x: np.ndarray, low: float = -LIMIT) -> np.ndarray:
     return np.clip(x, low, LIMIT, out=x)
 
 
-def normalise_steps(x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """LayerNorm of whole activation steps [..., D], exact up to the final division; returns units, not steps."""
+def row_steps(x: np.ndarray) -> np.ndarray:
+    """Values [n, D] -> [n, 1] steps per unit with which each row fits: STEP, or a smaller power of two."""
+    _, exponent = np.frexp(np.abs(x).max(axis=1, keepdims=True))  # largest < 2^exponent
+    return np.ldexp(1.0, np.minimum(LIMIT_BITS - exponent, STEP_BITS))
+
+
+def normalise_steps(x: np.ndarray, gain: np.ndarray, bias: np.ndarray, steps: np.ndarray | float = STEP) -> np.ndarray:
+    """LayerNorm of whole steps [..., D], exact up to the final division; returns units, not steps."""
     width = x.shape[-1]
     total = x.sum(axis=-1, keepdims=True)
     spread = width * (x * x).sum(axis=-1, keepdims=True) - total * total  # D^2 times the variance, in steps^2
-    return (width * x - total) / np.sqrt(spread + EPSILON * (width * STEP) ** 2) * gain + bias
+    return (width * x - total) / np.sqrt(spread + EPSILON * (width * steps) ** 2) * gain + bias
 
 
 def gate(z: np.ndarray) -> np.ndarray:
@@ -211,9 +220,13 @@ class Host:
         """One step from the carried state [n, D]: drive_int [n, D] (whole numbers) and the carry after."""
         keep, write, read, skip = np.split(gates, 4, axis=1)
         carry = keep * carry + write
-        mixed = to_steps((read * carry + skip) * STEP)
-        drive = normalise_steps(mixed, self.wide["drive_gain"], self.wide["drive_bias"])
-        return np.clip(np.rint(drive * 2.0**DRIVE_BITS), -DRIVE_MAX, DRIVE_MAX), carry
+        return self.drive(read * carry + skip), carry
+
+    def drive(self, mixed: np.ndarray) -> np.ndarray:
+        """What the mixer reads [n, D] in units -> drive_int [n, D], whole numbers."""
+        steps = row_steps(mixed)
+        normed = normalise_steps(to_steps(mixed * steps), self.wide["drive_gain"], self.wide["drive_bias"], steps)
+        return np.clip(np.rint(normed * 2.0**DRIVE_BITS), -DRIVE_MAX, DRIVE_MAX)
 
     def belief(self, membrane: np.ndarray) -> np.ndarray:
         """Last layer's membranes [n, H] in float units -> beliefs [n, H]."""

@@ -24,10 +24,8 @@ from asp_neuro.cloud import Chunks, describe
 from asp_neuro.episode import Response, episodes
 from asp_neuro.errors import CheckFailed
 from asp_neuro.exit import ExitReason, ExitRule, margin
-from asp_neuro.head_spec import DRIVE_MAX
 from asp_neuro.heads.fast import FastHead
-from asp_neuro.host import STEP, Host, HostSpec, normalise_steps, to_steps
-from asp_neuro.membrane import DRIVE_BITS
+from asp_neuro.host import Host, HostSpec
 from asp_neuro.perceiver import Perceiver
 
 COMPONENTS = ("encoder", "mixer", "head")
@@ -150,9 +148,7 @@ def drives_from_rest(host: CountingHost, gates: list[np.ndarray]) -> list[np.nda
     for now in gates:
         keep, write, read, skip = np.split(now, 4, axis=1)
         state = keep * state + write
-        mixed = to_steps((read * state + skip) * STEP)
-        drive = normalise_steps(mixed, host.wide["drive_gain"], host.wide["drive_bias"])
-        drives.append(np.clip(np.rint(drive * 2.0**DRIVE_BITS), -DRIVE_MAX, DRIVE_MAX))
+        drives.append(host.drive(read * state + skip))
         host.count_mixing(len(now))
     return drives
 

@@ -61,6 +61,7 @@ class TrainRecipe:
     clip: float = 1.0  # largest gradient norm; 0 is off
     smoothing: float = 0.1  # of the labels
     balance: float = 0.0  # a cloud counts by (number of its class)^-balance; 1 gives every class the same weight
+    forget: float = 0.0  # share of the classes' frequencies taken out of the finished answers; 1: as if all alike
     late: float = 0.0  # step t counts t^late; 0 is the paper's mean over steps
     tet: float = 0.0  # weight of the agreement with the last logits (Eq. 4)
     temperature_start: float = 1.0  # of the Gumbel-softmax
@@ -104,6 +105,7 @@ class TrainRecipe:
         for name in (
             "weight_decay",
             "balance",
+            "forget",
             "late",
             "clip",
             "tet",

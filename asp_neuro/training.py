@@ -376,11 +376,23 @@ def train(
             checkpoint.save(part, _state(run))
             log.write_text("".join(json.dumps(line) + "\n" for line in run.history))
         show.epoch(row)
-    return _finish(run, validation, out, part, main)
+    return _finish(run, examples.labels, validation, out, part, main)
 
 
-def _finish(run: Run, validation: Examples, out: Path, part: Path, main: bool) -> dict[str, Any]:
+@torch.no_grad()
+def forget_frequencies(model: Model, labels: np.ndarray, share: float) -> None:
+    """Take `share` of what the training data's class frequencies weigh out of the answers (Bayes' rule, on the logits).
+
+    With a share of 1 the answers are those for classes that are all equally frequent.
+    """
+    count = np.maximum(np.bincount(labels, minlength=len(model.readout.bias)), 1)
+    model.readout.bias -= share * torch.from_numpy(np.log(count / count.sum())).to(model.readout.bias.dtype)
+
+
+def _finish(run: Run, labels: np.ndarray, validation: Examples, out: Path, part: Path, main: bool) -> dict[str, Any]:
     with Averaged(run) as model:
+        if run.recipe.train.forget > 0.0:
+            forget_frequencies(model, labels, run.recipe.train.forget)
         deployed = evaluate(model, validation)
         was = model.head.deploy
         model.head.deploy = False

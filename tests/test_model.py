@@ -9,17 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from asp_neuro import checkpoint
 from asp_neuro.cloud import Augmentation, Chunking, describe
 from asp_neuro.data import load
 from asp_neuro.encoder import Encoder, NormedLinear, _Largest
 from asp_neuro.episode import _Batch, encode
 from asp_neuro.evaluation import Record, accuracy_at, evaluate, surprise
 from asp_neuro.examples import Examples, examples_of
-from asp_neuro.host import Host
+from asp_neuro.host import LIMIT, Host, row_steps
 from asp_neuro.mixer import Mixer, gate
 from asp_neuro.model import Model, follow, learned, oracle, true_likelihood
 from asp_neuro.policy import RULES, Policy, gumbel, sample
 from asp_neuro.recipe import SCORERS, ModelRecipe
+from asp_neuro.training import load_model
 
 HOW = Chunking(n_points=96, n_groups=12, group_size=6, n_chunks=5)
 SMALL = ModelRecipe(width=12, neurons=10, layers=2, edge_widths=(6, 8), policy_width=7)
@@ -187,6 +189,58 @@ def test_the_deployed_host_sees_what_the_trained_encoder_sees(examples: Examples
     for chunk in range(chunks.n_chunks):
         np.testing.assert_allclose(encode(host, batch, np.full(5, chunk)), expected[:, chunk], atol=5e-3)
     assert expected.std() > 0.1
+
+
+def test_the_deployed_host_follows_a_carry_that_has_grown(examples: Examples) -> None:
+    """A mixer that forgets nothing reads values in the hundreds; the drive is that of LayerNorm all the same."""
+    model = some_model(examples)
+    host, mixer = Host(model.host_spec()), model.mixer
+    rng = np.random.default_rng(0)
+    for size in (0.5, 30.0, 63.9, 64.0, 700.0, 1e5):
+        mixed = rng.normal(size=(50, mixer.width))
+        mixed *= size / np.abs(mixed).max(axis=1, keepdims=True)
+        with torch.no_grad():
+            exact = mixer.drive_norm.double()(torch.from_numpy(mixed)).numpy() * 64.0
+        mixer.float()
+        assert np.abs(host.drive(mixed) - exact).max() <= 0.5 + 64.0 * 0.02, size
+        assert (host.drive(mixed) != np.rint(exact)).mean() < 0.02, size
+        alone = np.concatenate([host.drive(row[None]) for row in mixed])
+        assert np.array_equal(alone, host.drive(mixed))
+
+
+def test_rows_take_the_finest_steps_in_which_they_fit() -> None:
+    rows = np.array([[0.0, 0.0], [63.99, -1.0], [64.0, 0.0], [-127.0, 3.0], [128.0, 0.0], [1e-9, 0.0]])
+    assert row_steps(rows).ravel().tolist() == [4096.0, 4096.0, 2048.0, 2048.0, 1024.0, 4096.0]
+    assert np.abs(rows * row_steps(rows)).max() <= LIMIT + 1
+
+
+def test_a_trained_host_drives_the_head_as_the_trained_module_does() -> None:
+    """The shipped compact model over whole episodes in one order: what the chip gets is what training sent."""
+    model, recipe, classes, _ = load_model(checkpoint.find("compact"))
+    clouds = load("shapes", "validation", n_points=recipe.chunking.n_points, classes=classes).subset(range(24))
+    found = examples_of(clouds, recipe.chunking)
+    order = np.tile(np.arange(16), (24, 1))
+    drives: list[np.ndarray] = []
+    real = model.mixer.step
+
+    def step(carry: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
+        drive, carry = real(carry, gates)
+        drives.append(torch.round(drive * 64.0).numpy())
+        return drive, carry
+
+    model.mixer.step = step
+    with torch.no_grad():
+        model.rollout(model.look(found.batch(np.arange(24))), follow(torch.from_numpy(order)), 16)
+    host = Host(model.host_spec())
+    batch, carry, largest = _Batch(host, found.chunks), np.zeros((24, host.spec.width)), 0.0
+    for t in range(16):
+        gates = encode(host, batch, order[:, t])
+        drive, carry = host.mix(carry, gates)
+        _, _, read, skip = np.split(gates, 4, axis=1)
+        largest = max(largest, np.abs(read * carry + skip).max())
+        assert np.abs(drive - drives[t]).max() <= 1.0, t
+        assert (drive != drives[t]).mean() < 0.05, t
+    assert largest > 64.0  # beyond the range of the other activations
 
 
 def test_on_the_deployed_host_the_stream_equals_the_prefix_bit_for_bit(examples: Examples) -> None:

@@ -374,6 +374,26 @@ def test_rare_classes_count_more_and_the_mean_cloud_counts_one() -> None:
     np.testing.assert_allclose(training.class_weight(labels, 2, 0.0), [1.0, 1.0])
 
 
+def test_frequencies_are_taken_out_of_the_finished_answers(
+    examples: Examples, validation: Examples, tmp_path: Path
+) -> None:
+    labels = np.array([0, 0, 0, 1])
+    model = training.build(TINY, ("a", "b", "c"))
+    before = model.readout.bias.clone()
+    training.forget_frequencies(model, labels, 0.5)
+    gained = (model.readout.bias - before).tolist()  # of 3, 1 and, for a class without clouds, 1 among five
+    np.testing.assert_allclose(gained, [-0.5 * math.log(3 / 5), 0.5 * math.log(5), 0.5 * math.log(5)], rtol=1e-5)
+    plain, fair = tmp_path / "plain.pt", tmp_path / "fair.pt"
+    for out, share in ((plain, 0.0), (fair, 1.0)):
+        train(
+            TINY.changed(train={"forget": share, "epochs": 1, "deploy_epochs": 0}), CLASSES, examples, validation, out
+        )
+    one, other = (checkpoint.load(path)["model"] for path in (plain, fair))
+    count = np.maximum(np.bincount(examples.labels, minlength=len(CLASSES)), 1)
+    np.testing.assert_allclose(other["readout.bias"] - one["readout.bias"], -np.log(count / count.sum()), rtol=1e-4)
+    assert all(torch.equal(one[key], other[key]) for key in one if key != "readout.bias")
+
+
 def test_the_agreement_does_not_pull_on_the_last_answer() -> None:
     logits = torch.randn(4, 2, 3, requires_grad=True)
     losses.agreement(logits, 2).backward()
