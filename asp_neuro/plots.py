@@ -79,23 +79,25 @@ def visits(path: Path, chunks: Chunks, answer: Answer, classes: tuple[str, ...],
     x, up, z = chunks.coordinates()[0].T
     seen = first_visits(chunks, answer.order)
     hidden = seen == 0
+    whole = {"depthshade": False, "clip_on": False}  # a long object reaches beyond the frame of a 3D plot
     if hidden.any():
-        solid.scatter(x[hidden], z[hidden], up[hidden], c="#c8c8c8", s=4, depthshade=False, label="never looked at")
+        solid.scatter(x[hidden], z[hidden], up[hidden], c="#c8c8c8", s=4, label="never looked at", **whole)
         solid.legend(frameon=False, fontsize=8, loc="lower left")
     looked = ~hidden
-    drawn = solid.scatter(x[looked], z[looked], up[looked], c=seen[looked], s=9, cmap="viridis_r", depthshade=False)
+    drawn = solid.scatter(x[looked], z[looked], up[looked], c=seen[looked], s=9, cmap="viridis_r", **whole)
     drawn.set_clim(0.5, max(answer.observations, 2) + 0.5)
     bar = figure.colorbar(drawn, ax=solid, shrink=0.7, pad=0.02, label="first seen at observation")
     bar.set_ticks(sorted({1, (1 + answer.observations) // 2, answer.observations}))
-    solid.set_box_aspect((np.ptp(x), np.ptp(z), np.ptp(up)), zoom=1.45)
+    solid.set_box_aspect((np.ptp(x), np.ptp(z), np.ptp(up)), zoom=1.2)
     solid.set_axis_off()
     solid.view_init(elev=18.0, azim=-60.0)
     solid.set_title(title or classes[answer.label], fontsize=10)
     steps = np.arange(1, answer.observations + 1)
     right.plot(steps, answer.margins, color=BLUE, marker="o", markersize=4)
     for at in changes(answer.labels):
+        below = answer.margins[at] > 0.05
         right.annotate(classes[answer.labels[at]], (steps[at], answer.margins[at]), fontsize=8,
-                       xytext=(4, -11), textcoords="offset points")  # fmt: skip
+                       xytext=(4, -11 if below else 6), textcoords="offset points")  # fmt: skip
     right.set(xlabel="observation", ylabel="margin of the two best classes", ylim=(0.0, 1.02))
     right.set_xlim(0.8, max(answer.observations, 4) + 0.6)
     right.xaxis.get_major_locator().set_params(integer=True)

@@ -69,7 +69,7 @@ def prepared(folder: Path) -> Path:
     cloud = "import numpy; from asp_neuro.data import load; p = load('shapes', 'test', n_points=1024).points[7]; "
     cloud += "head = f'ply\\nformat ascii 1.0\\nelement vertex {len(p)}\\n'; "
     cloud += "head += 'property float x\\nproperty float y\\nproperty float z\\nend_header\\n'; "
-    cloud += "numpy.savetxt('toilet_0080.xyz', p); "
+    cloud += "numpy.savetxt('bed_0299.xyz', p); "
     cloud += "open('cloud.ply', 'w').write(head + '\\n'.join(' '.join(map(str, row)) for row in p) + '\\n')"
     assert call([sys.executable, "-c", cloud], folder).returncode == 0
     return folder
