@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,15 @@ from asp_neuro.training import load_model
 MODELNET = "trained on ModelNet, which is offered for academic research only"
 BATCH = 256
 N_GOLDEN = 4  # clouds
+FIRST = 4  # chunks
+
+
+class Agreement(NamedTuple):
+    """Shares of the validation clouds in which the exported network does as the trained module does."""
+
+    answer: float
+    first_chunks: float  # the first FIRST choices
+    order: float  # all of them
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,7 @@ class Exported:
     bundle: Bundle
     float_accuracy: float | None
     deploy_accuracy: float | None
+    agreement: Agreement | None
     text: str
 
 
@@ -51,7 +61,7 @@ def export(checkpoint: str | Path, data: str | Path | None = None, up: str | Non
         "training": stored.get("report", {}),
         "discretised_at_export": not stored.get("deploy", False),
     }
-    measured = None if validation is None else _measure(model, perceiver, validation)
+    measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation)
     chunks = None if validation is None else validation.chunks[:N_GOLDEN]
     golden = make_golden(head, _drives(perceiver, chunks))
     if measured is not None:
@@ -68,7 +78,8 @@ def export(checkpoint: str | Path, data: str | Path | None = None, up: str | Non
         licence=MODELNET if recipe.data.name.startswith("modelnet") else "",
     )
     shares = measured or {}
-    return Exported(made, shares.get("float_accuracy"), shares.get("deploy_accuracy"), _text(made, measured))
+    text = _text(made, measured, agreement)
+    return Exported(made, shares.get("float_accuracy"), shares.get("deploy_accuracy"), agreement, text)
 
 
 def _examples(
@@ -98,8 +109,8 @@ def _discretise(
     model.head.deploy = True
 
 
-def _measure(model: Model, perceiver: Perceiver, examples: Examples) -> dict[str, Any]:
-    """Float model and exported network side by side, at full budget, on the validation split."""
+def _measure(model: Model, perceiver: Perceiver, examples: Examples) -> tuple[dict[str, Any], Agreement]:
+    """Float model, trained module and exported network side by side, at full budget, on the validation split."""
     deployed = evaluate(model, examples)
     model.head.deploy = False
     floating = evaluate(model, examples)
@@ -107,15 +118,18 @@ def _measure(model: Model, perceiver: Perceiver, examples: Examples) -> dict[str
     answers = []
     for start in range(0, len(examples), BATCH):
         answers += perceiver.answers(examples.chunks[start : start + BATCH])
-    labels = np.array([answer.labels for answer in answers]).T  # [T, n]
-    return {
+    labels = np.array([answer.label for answer in answers])
+    same = deployed.order == np.array([answer.order for answer in answers]).T  # [T, n]
+    measured = {
         "split": "validation",
         "n": len(examples),
         "float_accuracy": accuracy_at(floating)["M"],
-        "deploy_accuracy": float((labels[-1] == examples.labels).mean()),
+        "deploy_accuracy": float((labels == examples.labels).mean()),
         "firing_rate": [float(rate) for rate in deployed.firing_rate],
         "largest_membrane": _largest(deployed, perceiver),
     }
+    same_answer = float((labels == deployed.logits[-1].argmax(axis=1)).mean())
+    return measured, Agreement(same_answer, float(same[:FIRST].all(axis=0).mean()), float(same.all(axis=0).mean()))
 
 
 def _largest(record: Record, perceiver: Perceiver) -> list[int]:
@@ -133,8 +147,8 @@ def _drives(perceiver: Perceiver, chunks: Chunks | None) -> np.ndarray:
     return perceiver.drives(chunks)
 
 
-def _text(bundle: Bundle, measured: dict[str, Any] | None) -> str:
-    """The table of the layers and the two accuracies."""
+def _text(bundle: Bundle, measured: dict[str, Any] | None, agreement: Agreement | None) -> str:
+    """The table of the layers, the two accuracies and how the exported network agrees with the trained module."""
     rows: list[tuple[object, ...]] = []
     for number, layer in enumerate(bundle.head.layers, start=1):
         seen = measured["largest_membrane"][number - 1] if measured else None
@@ -161,5 +175,11 @@ def _text(bundle: Bundle, measured: dict[str, Any] | None) -> str:
         lines.append(
             f"accuracy at full budget on {measured['n']} validation clouds: "
             f"float model {float_share:.1f} %, exported network {deploy_share:.1f} %"
+        )
+    if agreement:
+        lines.append(
+            f"as the trained module on the integer grid: {100.0 * agreement.answer:.1f} % of the answers, "
+            f"{100.0 * agreement.first_chunks:.1f} % of the first {FIRST} chunks, "
+            f"{100.0 * agreement.order:.1f} % of the whole orders (the host rounds its activations)"
         )
     return "\n".join(lines)

@@ -184,6 +184,7 @@ def export(args: argparse.Namespace) -> Outcome:
         ],
         "float_accuracy": made.float_accuracy,
         "deploy_accuracy": made.deploy_accuracy,
+        "agreement": None if made.agreement is None else made.agreement._asdict(),
         "certificate": certificate,
     }
     return Outcome(report, "\n".join([*lines, f"next: asp-neuro run {args.out}"]))

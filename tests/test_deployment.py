@@ -193,7 +193,7 @@ def test_preserved_answers_are_those_of_exact_arithmetic_over_the_whole_test_set
         proven = [a.verdict.preserved for a in answers]
         equal = [deployment.really_equal(a, b) for a, b in zip(answers, exact, strict=True)]
         assert not any(p and not e for p, e in zip(proven, equal, strict=True))
-        assert np.mean(proven) > 0.95
+        assert np.mean(proven) >= 0.95
 
 
 def test_a_head_that_breaks_a_design_rule_is_refused_before_a_simulation(compact, clouds, monkeypatch):

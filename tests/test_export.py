@@ -41,6 +41,14 @@ def test_the_exported_network_loses_at_most_half_a_point(exported):
     assert "validation clouds" in exported.text
 
 
+def test_the_exported_network_looks_and_answers_as_the_trained_module_does(exported):
+    """What is left are roundings of the host's activations; a clipped carry left one order in seven, on ModelNet."""
+    assert exported.agreement.answer > 0.98
+    assert exported.agreement.first_chunks > 0.95
+    assert exported.agreement.order > 0.75
+    assert f"{100 * exported.agreement.order:.1f} % of the whole orders" in exported.text
+
+
 def test_a_checkpoint_that_never_reached_the_grid_is_discretised_with_a_warning(tmp_path, capsys):
     content = stored()
     content["deploy"] = False
