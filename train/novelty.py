@@ -1,0 +1,80 @@
+"""How a checkpoint does on validation clouds that resemble its training clouds, and on those that do not.
+
+    python train/novelty.py modelnet_base modelnet_mixed modelnet40 [--data DIR]
+
+A cloud's novelty is its chamfer distance (256 points, the larger of the two directions) to the nearest training cloud
+of its class; the far half of the validation split is above the median. Full budget, mean over the learned, random and
+farthest-point order. Surprise is the negative log-likelihood at the temperature that suits the whole split best.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from asp_neuro import checkpoint
+from asp_neuro.data import CloudSet, load, locate
+from asp_neuro.evaluation import evaluate
+from asp_neuro.examples import examples_of
+from asp_neuro.report import progress, table
+from asp_neuro.training import load_model
+
+POINTS = 256
+RULES = ("learned", "random", "fps_order")
+SHARPER = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+
+
+def novelty(train: CloudSet, clouds: CloudSet) -> np.ndarray:
+    """[n] distance of each cloud to the nearest training cloud of its class."""
+    known = [np.asarray(points[:POINTS], dtype=np.float64) for points in train.points]
+    trees = [cKDTree(points) for points in known]
+    found = np.full(len(clouds.labels), np.inf)
+    for at in progress(range(len(found)), label="measuring novelty"):
+        points = np.asarray(clouds.points[at][:POINTS], dtype=np.float64)
+        own = cKDTree(points)
+        for other in np.flatnonzero(train.labels == clouds.labels[at]):
+            there = trees[other].query(points)[0].mean()
+            if there < found[at]:
+                found[at] = min(found[at], max(there, own.query(known[other])[0].mean()))
+    return found
+
+
+def surprise(logits: Tensor, labels: Tensor) -> Tensor:
+    """[n] negative log-likelihood at the best temperature."""
+    return min(
+        (F.cross_entropy(logits * by, labels, reduction="none") for by in SHARPER), key=lambda x: float(x.mean())
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoints", nargs="+", help="files or shipped names, all of one data set")
+    parser.add_argument("--data", help="where the data set lies")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    rows, far = [], None
+    for name in asked.checkpoints:
+        model, recipe, classes, _ = load_model(checkpoint.find(name))
+        how = {"n_points": recipe.chunking.n_points, "classes": classes}
+        clouds = load(locate(recipe.data.name, asked.data), "validation", **how)
+        if far is None:
+            distance = novelty(load(locate(recipe.data.name, asked.data), "train", **how), clouds)
+            far = torch.from_numpy(distance > np.median(distance))
+        examples, labels = examples_of(clouds, recipe.chunking), torch.from_numpy(clouds.labels)
+        found = []
+        for rule in RULES:
+            logits = torch.from_numpy(evaluate(model, examples, rule).logits[-1])
+            right, wonder = (logits.argmax(dim=1) == labels).double(), surprise(logits, labels).double()
+            found.append([100.0 * right[~far].mean(), 100.0 * right[far].mean(), wonder.mean(), wonder[far].mean()])
+        near, away, whole, novel = np.mean(found, axis=0)
+        rows.append((name, f"{near:.1f} %", f"{away:.1f} %", f"{whole:.3f}", f"{novel:.3f}"))
+    print(table(rows, ("checkpoint", "near half right", "far half right", "surprise", "surprise, far half")))
+
+
+if __name__ == "__main__":
+    main()
