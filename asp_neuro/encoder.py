@@ -2,6 +2,7 @@
 
 Nodes are the group centres, edges go to the K nearest points of each: an edge carries (x_j - x_i, x_i). Two linear maps
 on the edges and a maximum make a token per group; a token map and a maximum over the chunk's groups make the embedding.
+The token map can also be told how the group lies in space (`moments`), which a maximum of ramps is slow to find out.
 A group's token depends on the group alone, so at inference only the chosen chunk is ever encoded.
 """
 
@@ -12,6 +13,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
+
+from asp_neuro.cloud import N_MOMENTS, PAIRS, SHARES
 
 
 class NormedLinear(nn.Module):
@@ -85,16 +88,36 @@ class _Largest(torch.autograd.Function):
         return hit * (grad.unsqueeze(ctx.dim) / hit.sum(dim=ctx.dim, keepdim=True)), None
 
 
+def moments(offset: Tensor) -> Tensor:
+    """Offsets [..., k, 3] of a group's points from its centre -> [..., 30]: of the nearest quarter, half and
+    all of them, where they lie about the centre, in which plane and how wide.
+
+    Mean / r, covariance / r^2 (xx, yy, zz, xy, xz, yz) and r, the root of the covariance's trace.
+    """
+    terms = torch.cat([offset, offset[..., PAIRS[0]] * offset[..., PAIRS[1]]], dim=-1)  # [..., k, 9]
+    near = [max(1, offset.shape[-2] // share) for share in SHARES]
+    sums = torch.stack([terms[..., :n, :].sum(dim=-2) for n in near], dim=-2)  # [..., 3, 9]
+    count = sums.new_tensor(near)[:, None]
+    total = sums[..., :3]
+    second = count * sums[..., 3:] - total[..., PAIRS[0]] * total[..., PAIRS[1]]  # count^2 covariance
+    trace = second[..., :3].sum(dim=-1, keepdim=True).clamp_min(1e-12)
+    root = trace.sqrt()
+    return torch.cat([total / root, second / trace, root / count], dim=-1).flatten(-2)
+
+
 class Encoder(nn.Module):
     """Points, groups and chunk lists -> embeddings."""
 
-    def __init__(self, edge_widths: tuple[int, int], token_width: int, chunk_width: int = 0) -> None:
+    def __init__(
+        self, edge_widths: tuple[int, int], token_width: int, chunk_width: int = 0, moments: bool = False
+    ) -> None:
         super().__init__()
         first, second = edge_widths
         self.register_buffer("reach", torch.ones(()))  # typical |x_j - x_i|, so that both halves of an edge weigh alike
         self.edge_in = NormedLinear(6, first)
         self.edge_out = nn.Linear(first, second)
-        self.token_in = NormedLinear(second + 3, token_width)
+        self.moments = moments  # whether tokens see them
+        self.token_in = NormedLinear(second + 3 + (N_MOMENTS if moments else 0), token_width)
         self.token_out = nn.Linear(token_width, token_width)
         self.chunk = NormedLinear(token_width, chunk_width) if chunk_width else None  # on the pooled tokens
 
@@ -104,10 +127,14 @@ class Encoder(nn.Module):
         index = members.reshape(b, -1, 1).expand(-1, -1, 3)
         near = points.gather(1, index).view(b, n_groups, k, 3)
         centre = near[:, :, :1]  # the nearest point of a centre is itself
-        edges = torch.cat([(near - centre) / self.reach, centre.expand_as(near)], dim=3)  # [b, G, K, 6]
+        offset = (near - centre) / self.reach
+        edges = torch.cat([offset, centre.expand_as(near)], dim=3)  # [b, G, K, 6]
         hidden = F.relu(self.edge_in(edges), inplace=True)
         grouped = F.relu(_Largest.apply(self.edge_out(hidden), 2))  # [b, G, second]
-        token = torch.cat([grouped, centre[:, :, 0]], dim=2)
+        parts = [grouped, centre[:, :, 0]]
+        if self.moments:
+            parts.append(moments(offset))
+        token = torch.cat(parts, dim=2)
         return self.token_out(F.relu(self.token_in(token)))
 
     def pool(self, tokens: Tensor, lists: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asp_neuro.cloud import GRID, N_DESCRIPTOR
+from asp_neuro.cloud import GRID, N_DESCRIPTOR, N_MOMENTS, PAIRS, SHARES
 from asp_neuro.errors import ConfigError
 from asp_neuro.head_spec import DRIVE_MAX
 from asp_neuro.membrane import DRIVE_BITS
@@ -45,7 +45,7 @@ class HostSpec:
     edge_in_bias: np.ndarray
     edge_out_weight: np.ndarray  # [e2, e1]
     edge_out_bias: np.ndarray
-    token_in_weight: np.ndarray  # [w, e2 + 3]
+    token_in_weight: np.ndarray  # [w, e2 + 3], or [w, e2 + 3 + N_MOMENTS]
     token_in_bias: np.ndarray
     token_out_weight: np.ndarray  # [w, w]
     token_out_bias: np.ndarray
@@ -93,7 +93,7 @@ class HostSpec:
             "edge_in_bias": (first,),
             "edge_out_weight": (second, first),
             "edge_out_bias": (second,),
-            "token_in_weight": (token, second + 3),
+            "token_in_weight": (token, second + 3 + (N_MOMENTS if self.moments else 0)),
             "token_in_bias": (token,),
             "token_out_weight": (token, token),
             "token_out_bias": (token,),
@@ -120,6 +120,11 @@ class HostSpec:
     @property
     def width(self) -> int:
         return len(self.drive_gain)
+
+    @property
+    def moments(self) -> bool:
+        """Whether tokens see mean and covariance of their group's points."""
+        return self.token_in_weight.ndim == 2 and self.token_in_weight.shape[1] > len(self.edge_out_bias) + 3
 
     @property
     def n_classes(self) -> int:
@@ -172,6 +177,23 @@ def gate(z: np.ndarray) -> np.ndarray:
     return 0.5 + 0.5 * (z / np.sqrt(1.0 + z * z))
 
 
+def moments(offset: np.ndarray) -> np.ndarray:
+    """Offsets [n, k, 3] of a group's points from its centre, whole grid steps -> [n, 30] in steps; `encoder.moments`.
+
+    The sums are whole numbers below 2^53; what remains are single divisions and a square root.
+    """
+    near = [max(1, offset.shape[1] // share) for share in SHARES]
+    terms = np.concatenate([offset, offset[..., PAIRS[0]] * offset[..., PAIRS[1]]], axis=2)
+    sums = np.stack([terms[:, :n].sum(axis=1) for n in near], axis=1)  # [n, 3, 9]
+    count = np.array(near, dtype=np.float64)[:, None]
+    total = sums[..., :3]
+    second = count * sums[..., 3:] - total[..., PAIRS[0]] * total[..., PAIRS[1]]
+    trace = np.maximum(second[..., :3].sum(axis=2, keepdims=True), 1.0)
+    root = np.sqrt(trace)
+    found = np.concatenate([total / root, second / trace, root / (count * GRID)], axis=2)
+    return to_steps(found.reshape(len(offset), N_MOMENTS) * STEP)
+
+
 class Host:
     """The host's arithmetic, ready to run."""
 
@@ -181,7 +203,8 @@ class Host:
         self.edge_in = Linear("edge_in", spec.edge_in_weight, spec.edge_in_bias, coordinate, 2.0 * GRID)
         self.edge_out = Linear("edge_out", spec.edge_out_weight, spec.edge_out_bias, 1.0 / STEP, LIMIT)
         units = np.full(spec.token_in_weight.shape[1], 1.0 / STEP)
-        units[-3:] = 1.0 / GRID
+        centre = len(spec.edge_out_bias)
+        units[centre : centre + 3] = 1.0 / GRID
         self.token_in = Linear("token_in", spec.token_in_weight, spec.token_in_bias, units, LIMIT)
         self.token_out = Linear("token_out", spec.token_out_weight, spec.token_out_bias, 1.0 / STEP, LIMIT)
         self.embedding_in = None
@@ -201,7 +224,10 @@ class Host:
         hidden += self.edge_in.bias
         grouped = self.edge_out(to_steps(hidden, low=0.0)).reshape(n, k, -1).max(axis=1)
         grouped += self.edge_out.bias
-        token = np.concatenate([to_steps(grouped, low=0.0), groups[:, 0]], axis=1)
+        parts = [to_steps(grouped, low=0.0), groups[:, 0]]
+        if self.spec.moments:
+            parts.append(moments(edges[..., :3]))
+        token = np.concatenate(parts, axis=1)
         hidden = self.token_in(token)
         hidden += self.token_in.bias
         return self.token_out(to_steps(hidden, low=0.0))

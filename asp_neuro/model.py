@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asp_neuro.cloud import N_MOMENTS, SHARES
 from asp_neuro.encoder import Encoder
 from asp_neuro.heads.slayer import Folded, SpikingHead, State
 from asp_neuro.host import HostSpec
@@ -77,7 +78,7 @@ class Model(nn.Module):
     def __init__(self, how: ModelRecipe, n_classes: int) -> None:
         super().__init__()
         token_width = how.token_width or how.width
-        self.encoder = Encoder(how.edge_widths, token_width, how.width if how.chunk_layer else 0)
+        self.encoder = Encoder(how.edge_widths, token_width, how.width if how.chunk_layer else 0, how.moments)
         self.mixer = Mixer(how.width if how.chunk_layer else token_width, how.width)
         self.head = SpikingHead(how.width, how.neurons, how.layers)
         self.belief_norm = nn.LayerNorm(how.neurons)
@@ -102,6 +103,9 @@ class Model(nn.Module):
         edge_weight, edge_bias = encoder.edge_in.fold()
         edge_weight = torch.cat([edge_weight[:, :3] / encoder.reach, edge_weight[:, 3:]], dim=1)
         token_weight, token_bias = encoder.token_in.fold()
+        if encoder.moments:
+            width = [-1 - at * N_MOMENTS // len(SHARES) for at in range(len(SHARES))]
+            token_weight[:, width] /= encoder.reach
         descriptor = policy.from_descriptor.weight / policy.spread
         tensors = {
             "edge_in_weight": edge_weight,

@@ -36,6 +36,7 @@ class ModelRecipe:
     edge_widths: tuple[int, int] = (32, 64)
     token_width: int = 0  # of a group's token; 0: as `width`
     chunk_layer: bool = False  # one more map on the pooled tokens of a chunk
+    moments: bool = False  # a group's token also sees mean and covariance of its points
     policy_width: int = 32
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from asp_neuro.cloud import N_DESCRIPTOR, Chunking
+from asp_neuro.cloud import N_DESCRIPTOR, N_MOMENTS, Chunking
 from asp_neuro.head_spec import HeadSpec, LayerSpec
 from asp_neuro.host import HostSpec
 from asp_neuro.membrane import align_shift
@@ -53,6 +53,7 @@ def random_host(
     scorer: str = "bilinear",
     mask: bool = True,
     token_width: int | None = None,
+    moments: bool = False,
 ) -> HostSpec:
     """A host of D = width and H = n_neurons; with a token width of its own it has a chunk layer."""
     first, second = edge_widths
@@ -76,7 +77,7 @@ def random_host(
         edge_in_bias=bias(first),
         edge_out_weight=matrix(second, first),
         edge_out_bias=bias(second),
-        token_in_weight=matrix(token, second + 3),
+        token_in_weight=matrix(token, second + 3 + (N_MOMENTS if moments else 0)),
         token_in_bias=bias(token),
         token_out_weight=matrix(token, token),
         token_out_bias=bias(token),

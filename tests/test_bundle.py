@@ -78,6 +78,18 @@ def test_a_bundle_comes_back_in_every_part(tmp_path, n_layers):
     assert to_bytes(again) == to_bytes(first)
 
 
+def test_moments_come_back_from_the_file(tmp_path):
+    host = specs.random_host(np.random.default_rng(1), moments=True)
+    write(tmp_path / "m.net", dataclasses.replace(make(), host=host))
+    again = read(tmp_path / "m.net")
+    assert again.host.moments
+    assert not make().host.moments
+    np.testing.assert_array_equal(again.host.token_in_weight, host.token_in_weight)
+    for odd in (host.token_in_weight[:, :-10], host.token_in_weight[:, :-31]):
+        with pytest.raises(ConfigError, match="token_in_weight"):
+            dataclasses.replace(host, token_in_weight=odd)
+
+
 def test_a_chunk_layer_comes_back_whole_or_not_at_all(tmp_path):
     host = specs.random_host(np.random.default_rng(1), token_width=20)
     first = dataclasses.replace(make(), host=host)

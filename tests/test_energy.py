@@ -123,6 +123,13 @@ def test_a_chunk_layer_is_paid_once_an_observation():
     assert mixer.macs == 5 * 16 * 16 + 2 * 16
 
 
+def test_moments_cost_six_products_a_point_and_wider_tokens():
+    p = specs.random_perceiver(np.random.default_rng(0))
+    host = specs.random_host(np.random.default_rng(0), moments=True)
+    encoder, *_ = components(host, p.head, p.chunking, Activity(1.0, 3.0, (0.1, 0.1)))
+    assert encoder.macs == 3 * (8 * (6 * 8 + 8 * 12 + 6) + 45 * 16 + 16 * 16)
+
+
 @pytest.mark.parametrize(("scorer", "step", "once"), [("geometry", 48, 384), ("additive", 48, 384), ("belief", 176, 0)])
 def test_a_policy_pays_for_what_it_looks_at(scorer, step, once):
     p = specs.random_perceiver(np.random.default_rng(0))

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from asp_neuro import checkpoint
-from asp_neuro.cloud import Augmentation, Chunking, describe
+from asp_neuro.cloud import GRID, Augmentation, Chunking, describe
 from asp_neuro.data import load
-from asp_neuro.encoder import Encoder, NormedLinear, _Largest
+from asp_neuro.encoder import Encoder, NormedLinear, _Largest, moments
 from asp_neuro.episode import _Batch, encode
 from asp_neuro.evaluation import Record, accuracy_at, evaluate, surprise
 from asp_neuro.examples import Examples, examples_of
-from asp_neuro.host import LIMIT, Host, row_steps
+from asp_neuro.host import LIMIT, STEP, Host, row_steps
+from asp_neuro.host import moments as host_moments
 from asp_neuro.mixer import Mixer, gate
 from asp_neuro.model import Model, follow, learned, oracle, true_likelihood
 from asp_neuro.policy import RULES, Policy, gumbel, sample
@@ -177,7 +178,9 @@ def test_the_stream_equals_the_prefix_bit_for_bit() -> None:
             assert torch.equal(carry, state)
 
 
-@pytest.mark.parametrize("changes", [{}, {"token_width": 15}, {"token_width": 15, "chunk_layer": True}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"token_width": 15}, {"token_width": 15, "chunk_layer": True}, {"moments": True}]
+)
 def test_the_deployed_host_sees_what_the_trained_encoder_sees(examples: Examples, changes: dict) -> None:
     model = some_model(examples, **changes)
     host = Host(model.host_spec())
@@ -189,6 +192,37 @@ def test_the_deployed_host_sees_what_the_trained_encoder_sees(examples: Examples
     for chunk in range(chunks.n_chunks):
         np.testing.assert_allclose(encode(host, batch, np.full(5, chunk)), expected[:, chunk], atol=5e-3)
     assert expected.std() > 0.1
+
+
+def test_moments_say_how_points_lie_about_their_centre() -> None:
+    """A flat square on one side of its centre, by hand: mean (1, 0, 1), variances 1 and 1, no other covariance."""
+    square = np.array([[[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 0.0, 2.0], [2.0, 0.0, 2.0]]])
+    root = np.sqrt(2.0)
+    nearest = [0.0] * 10  # the centre alone
+    nearer = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]  # a line of two points
+    whole = [1 / root, 0.0, 1 / root, 0.5, 0.0, 0.5, 0.0, 0.0, 0.0, root]
+    np.testing.assert_allclose(moments(torch.from_numpy(square))[0].numpy(), nearest + nearer + whole, atol=1e-5)
+    in_steps = host_moments(square * GRID / 4.0)[0] / STEP
+    np.testing.assert_allclose(in_steps, [*nearest, *nearer[:9], 0.25, *whole[:9], root / 4.0], atol=1.0 / STEP)
+    tilted = square.copy()
+    tilted[..., 1] = tilted[..., 0]
+    assert moments(torch.from_numpy(tilted))[0, 26] > 0.2  # xy
+    assert moments(torch.zeros(2, 5, 3)).abs().max() < 1e-5  # a group of one point, many times
+    assert not host_moments(np.zeros((2, 5, 3))).any()
+    assert not host_moments(np.zeros((2, 1, 3))).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_deployed_moments_are_the_trained_ones_and_do_not_depend_on_the_batch(seed: int) -> None:
+    offset = np.random.default_rng(seed).integers(-GRID // 2, GRID // 2, (40, 16, 3)).astype(np.float64)
+    offset[:, 0] = 0.0
+    offset[:5, :, 1] //= 1000  # nearly flat
+    offset[5:10, 2:] = offset[5:10, 1:2]  # nearly all of them the same: the largest mean / r there is
+    deployed = host_moments(offset)
+    trained = moments(torch.from_numpy((offset / GRID).astype(np.float32))).numpy()
+    assert np.abs(deployed / STEP - trained).max() <= 1.0 / STEP
+    assert np.array_equal(np.concatenate([host_moments(row[None]) for row in offset]), deployed)
+    assert np.abs(deployed).max() < LIMIT
 
 
 def test_the_deployed_host_follows_a_carry_that_has_grown(examples: Examples) -> None:

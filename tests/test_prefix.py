@@ -28,10 +28,12 @@ MODELS_FOLDER = Path(prefix.__file__).parent / "models"
 RULES = (ExitRule(), ExitRule(0.3, certified=True))
 
 
-def untrained(scorer: str = "bilinear", mask: bool = True, token_width: int | None = None) -> Perceiver:
+def untrained(
+    scorer: str = "bilinear", mask: bool = True, token_width: int | None = None, moments: bool = False
+) -> Perceiver:
     rng = np.random.default_rng(0)
     head = specs.random_head(rng, 64, 64, 2)
-    host = specs.random_host(rng, 64, 64, 8, scorer=scorer, mask=mask, token_width=token_width)
+    host = specs.random_host(rng, 64, 64, 8, scorer=scorer, mask=mask, token_width=token_width, moments=moments)
     return Perceiver(head, host, COMPACT, load("shapes", "test", n_points=64).classes)
 
 
@@ -39,7 +41,12 @@ def trained() -> Perceiver:
     return open_bundle("compact").perceiver
 
 
-MODELS = {"untrained": untrained, "with a chunk layer": lambda: untrained(token_width=80), "trained": trained}
+MODELS = {
+    "untrained": untrained,
+    "with a chunk layer": lambda: untrained(token_width=80),
+    "with moments": lambda: untrained(moments=True),
+    "trained": trained,
+}
 
 
 def shapes(perceiver: Perceiver, n: int | None = None) -> Chunks:
