@@ -31,7 +31,8 @@ import numpy as np
 from h5py import h5d, h5f, h5g, h5p, h5s, h5t
 
 from asp_neuro import plain_hdf5
-from asp_neuro.cloud import Chunking
+from asp_neuro.cloud import Chunking, cut
+from asp_neuro.episode import host_drives
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, nearest
 from asp_neuro.head_spec import DRIVE_MAX, HeadSpec, LayerSpec, check_synaptic_sums, run_reference
 from asp_neuro.host import Host, HostSpec
@@ -40,7 +41,7 @@ from asp_neuro.report import table
 
 MAGIC = b"asp-neuro bundle"  # 16 bytes
 FORMAT = "asp-neuro bundle"
-VERSION = 1
+VERSION = 2  # 1 had no golden clouds; its host clipped what the mixer reads
 USER_BLOCK = 512
 HEADER = struct.Struct("<16sIIQ32s")  # magic, version, 0, length of the rest, SHA-256 of the rest
 NEURON_TYPE = "ASP_SOFT"  # stock NetX knows no such neuron, and fails instead of running it with a hard reset
@@ -89,6 +90,8 @@ ASP_LEAVES: dict[str, tuple[str, int]] = {
     "asp/golden/drives_int": ("<i4", 3),
     "asp/golden/membranes": ("<i4", 4),
     "asp/golden/spikes": ("|u1", 4),
+    "asp/golden/points": ("<i2", 3),
+    "asp/golden/host_drives_int": ("<i4", 3),
     **dict.fromkeys(JSON_PARTS.values(), (STRING, 0)),
 }
 WHOLE = ("n_points", "n_groups", "group_size", "n_chunks")
@@ -112,6 +115,8 @@ class Golden:
     drives_int: np.ndarray  # [T, b, n] int32
     membranes: np.ndarray  # [T, L, b, H] int32
     spikes: np.ndarray  # [T, L, b, H] uint8
+    points: np.ndarray  # [c, P, 3] int16, clouds in any unit, y up
+    host_drives_int: np.ndarray  # [M, c, n] int32, what the host makes of them, chunk 0 first
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,20 +150,30 @@ class Bundle:
         _check_promises(self)
 
 
-def make_golden(head: HeadSpec, drives_int: np.ndarray) -> Golden:
-    """Golden vectors of drives [T, b, n]; drives that overflow are no good example and refused."""
+def make_golden(head: HeadSpec, drives_int: np.ndarray, host: HostSpec, how: Chunking, points: np.ndarray) -> Golden:
+    """Golden vectors of drives [T, b, n] through the head, and of clouds [c, P, 3] (int16) through the host.
+
+    Drives that overflow are no good example and refused.
+    """
     if drives_int.ndim != 3 or drives_int.size == 0 or drives_int.shape[2] != head.n_inputs:
         raise ConfigError(f"golden: drives of shape {list(drives_int.shape)}, expected [T, batch, {head.n_inputs}]")
     membranes, spikes, overflows = run_reference(head, drives_int)
     if overflows:
         raise ConfigError(f"golden: the 24-bit state overflows {overflows} times on these drives")
-    return Golden(drives_int.astype(np.int32), membranes.astype(np.int32), spikes.astype(np.uint8))
+    seen = host_drives(Host(host), cut(points, how)).astype(np.int32)
+    return Golden(drives_int.astype(np.int32), membranes.astype(np.int32), spikes.astype(np.uint8), points, seen)
+
+
+def host_drives_now(bundle: Bundle) -> np.ndarray:
+    """[M, c, n] what the host makes of the golden clouds here and now."""
+    return host_drives(Host(bundle.host), cut(bundle.golden.points, bundle.chunking))
 
 
 def golden_mismatches(bundle: Bundle) -> int:
-    """Spikes and membranes in which the reference, run now, differs from the golden vectors."""
+    """Spikes, membranes and drives in which reference and host, run now, differ from the golden vectors."""
     membranes, spikes, _ = run_reference(bundle.head, bundle.golden.drives_int.astype(np.int64))
-    return int((membranes != bundle.golden.membranes).sum() + (spikes != bundle.golden.spikes).sum())
+    wrong = (membranes != bundle.golden.membranes).sum() + (spikes != bundle.golden.spikes).sum()
+    return int(wrong + (host_drives_now(bundle) != bundle.golden.host_drives_int).sum())
 
 
 def library_versions() -> dict[str, str]:
@@ -205,12 +220,17 @@ def _check_golden(bundle: Bundle) -> None:
     golden, layers = bundle.golden, bundle.head.layers
     if golden.drives_int.ndim != 3 or golden.drives_int.shape[2] != bundle.head.n_inputs:
         raise ConfigError(f"golden: drives have shape {list(golden.drives_int.shape)}")
+    if golden.points.ndim != 3:
+        raise ConfigError(f"golden: points have shape {list(golden.points.shape)}")
     steps, batch = golden.drives_int.shape[:2]
+    clouds, cut_into = len(golden.points), bundle.chunking
     expected = (steps, len(layers), batch, layers[0].n_neurons)
     limits = (
         ("drives_int", golden.drives_int.shape, -DRIVE_MAX, DRIVE_MAX, np.int32),
         ("membranes", expected, STATE_MIN, STATE_MAX, np.int32),
         ("spikes", expected, 0, 1, np.uint8),
+        ("points", (clouds, cut_into.n_points, 3), -(2**15), 2**15 - 1, np.int16),
+        ("host_drives_int", (cut_into.n_chunks, clouds, bundle.head.n_inputs), -DRIVE_MAX, DRIVE_MAX, np.int32),
     )
     for name, shape, low, high, dtype in limits:
         values = getattr(golden, name)
@@ -455,7 +475,7 @@ def from_bytes(data: bytes) -> Bundle:
     if found["asp/format"].tobytes() != FORMAT.encode():
         raise InputError(f"asp/format is not '{FORMAT}'")
     if int(found["asp/version"]) != VERSION:
-        raise InputError(f"format version {int(found['asp/version'])}, this program reads {VERSION}")
+        raise InputError(_other_version(int(found["asp/version"])))
     bundle = _assemble(found)
     _compare(found, contents(bundle))
     return bundle
@@ -483,7 +503,7 @@ def _check_header(data: bytes) -> None:
         raise InputError(f"not an asp-neuro bundle ({kind if data else 'empty'})")
     _, version, zero, length, digest = HEADER.unpack_from(data)
     if version != VERSION:
-        raise InputError(f"format version {version}, this program reads {VERSION}")
+        raise InputError(_other_version(version))
     if length != len(data) - USER_BLOCK:
         raise InputError(f"damaged: {len(data) - USER_BLOCK} bytes follow the user block, it says {length}")
     rest = hashlib.sha256(memoryview(data)[USER_BLOCK:]).digest()
@@ -493,6 +513,11 @@ def _check_header(data: bytes) -> None:
         )
     if zero or any(data[HEADER.size : USER_BLOCK]):
         raise InputError("damaged: the user block holds more than its fields")
+
+
+def _other_version(version: int) -> str:
+    hint = "; export its checkpoint again: asp-neuro export model.pt" if 0 < version < VERSION else ""
+    return f"format version {version}, this program reads {VERSION}{hint}"
 
 
 def _arrays(data: bytes) -> dict[str, np.ndarray]:

@@ -94,6 +94,15 @@ def encode(host: Host, batch: _Batch, chosen: np.ndarray) -> np.ndarray:
     return host.gates(np.maximum.reduceat(tokens, starts, axis=0))
 
 
+def host_drives(host: Host, chunks: Chunks) -> np.ndarray:
+    """Drives [M, b, D] of all chunks in their own order: the host alone, without policy and head."""
+    batch, seen = _Batch(host, chunks), []
+    for chunk in range(chunks.n_chunks):
+        drive_int, batch.carry = host.mix(batch.carry, encode(host, batch, np.full(len(chunks), chunk)))
+        seen.append(drive_int)
+    return np.stack(seen)
+
+
 def choose(host: Host, batch: _Batch, order: np.ndarray | None, step: int, watch: Watch | None = None) -> np.ndarray:
     """The next chunk of each cloud: the best-scored one not yet visited, or the next of a given order [n, M]."""
     if order is not None:

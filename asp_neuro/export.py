@@ -14,7 +14,7 @@ import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro.bundle import Bundle, make_golden
-from asp_neuro.cloud import Chunks
+from asp_neuro.cloud import Chunking, Chunks
 from asp_neuro.data import load, locate
 from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.evaluation import Record, accuracy_at, evaluate
@@ -63,7 +63,7 @@ def export(checkpoint: str | Path, data: str | Path | None = None, up: str | Non
     }
     measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation)
     chunks = None if validation is None else validation.chunks[:N_GOLDEN]
-    golden = make_golden(head, _drives(perceiver, chunks))
+    golden = make_golden(head, _drives(perceiver, chunks), host, recipe.chunking, golden_points(recipe.chunking))
     if measured is not None:
         record["deployment"] = measured
     made = Bundle(
@@ -145,6 +145,14 @@ def _drives(perceiver: Perceiver, chunks: Chunks | None) -> np.ndarray:
         shape = (perceiver.chunking.n_chunks, N_GOLDEN, len(bound))
         return np.rint(np.random.default_rng(0).uniform(-0.25, 0.25, shape) * bound).astype(np.int64)
     return perceiver.drives(chunks)
+
+
+def golden_points(how: Chunking) -> np.ndarray:
+    """Built-in shapes of N_GOLDEN classes [c, P, 3] as int16: whoever has a bundle may have these."""
+    clouds = load("shapes", "test", n_points=how.n_points)
+    first = [int(np.argmax(clouds.labels == label)) for label in range(N_GOLDEN)]
+    points = clouds.points[first].astype(np.float64)
+    return np.rint(points * (2.0**13 / np.abs(points).max())).astype(np.int16)
 
 
 def _text(bundle: Bundle, measured: dict[str, Any] | None, agreement: Agreement | None) -> str:

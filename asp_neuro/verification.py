@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro.bundle import Bundle
+from asp_neuro.bundle import Bundle, host_drives_now
 from asp_neuro.cloud import Chunks
 from asp_neuro.episode import Answer
 from asp_neuro.errors import InputError
@@ -25,13 +25,14 @@ from asp_neuro.perceiver import Perceiver, drive
 
 HeadEngine = Callable[[HeadSpec, np.ndarray], tuple[np.ndarray, np.ndarray]]  # drives [T, b, n] -> membranes, spikes
 N_RANDOM = 3
+COMPARED = ("drives", "spikes", "membranes", "answers")
 
 
 @dataclass
 class Findings:
     """What was compared and what differed."""
 
-    compared: dict[str, int] = field(default_factory=lambda: {"spikes": 0, "membranes": 0, "answers": 0})
+    compared: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COMPARED, 0))
     mismatches: int = 0
     engines: list[str] = field(default_factory=list)
     first: dict[str, Any] | None = None
@@ -112,6 +113,19 @@ def compare_heads(
                     "found": int(found[step, layer, cloud, neuron]),
                 }
                 findings.note(len(wrong), where)
+
+
+def compare_host(findings: Findings, bundle: Bundle) -> None:
+    """The host on this machine against the drives that were recorded at export."""
+    findings.took("host")
+    expected, found = bundle.golden.host_drives_int, host_drives_now(bundle)
+    findings.compared["drives"] += expected.size
+    wrong = np.argwhere(expected != found)
+    if len(wrong):
+        step, cloud, channel = (int(i) for i in wrong[0])
+        values = {"expected": int(expected[step, cloud, channel]), "found": int(found[step, cloud, channel])}
+        place = {"engine": "host", "where": "golden clouds", "what": "drives", "cloud": cloud, "step": step + 1}
+        findings.note(len(wrong), {**place, "channel": channel, **values})
 
 
 def compare_answers(findings: Findings, name: str, ids: list[str], expected: list[Answer], found: list[Answer]) -> None:
@@ -195,6 +209,7 @@ def verify(
     drives = golden.drives_int.astype(np.int64)
     expected = (golden.membranes.astype(np.int64), golden.spikes.astype(np.int64))
     again = {"reference": lambda spec, d: run_reference(spec, d)[:2]}
+    compare_host(findings, bundle)
     compare_heads(findings, "golden vectors", bundle.head, drives, expected, {**again, **heads, **trained})
     for number, (spec, random_drives) in enumerate(random_heads(seed, N_RANDOM), start=1):
         wanted = run_reference(spec, random_drives)[:2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from asp_neuro.bundle import Golden, make_golden
 from asp_neuro.cloud import N_DESCRIPTOR, N_MOMENTS, Chunking
 from asp_neuro.head_spec import HeadSpec, LayerSpec
 from asp_neuro.host import HostSpec
@@ -117,3 +118,10 @@ def random_clouds(rng: np.random.Generator, n: int, n_points: int = SMALL.n_poin
     """[n, P, 3] float64: squeezed, turned balls with a dent, all different."""
     points = rng.normal(size=(n, n_points, 3)) * rng.uniform(0.3, 1.5, (n, 1, 3))
     return points + np.abs(points[..., ::-1]) * rng.uniform(-0.7, 0.7, (n, 1, 3))
+
+
+def golden(perceiver: Perceiver, drives_int: np.ndarray) -> Golden:
+    """Golden vectors of given drives and of two random clouds."""
+    points = random_clouds(np.random.default_rng(7), 2, perceiver.chunking.n_points)
+    parts = (perceiver.host, perceiver.chunking, np.rint(points * 2000.0).astype(np.int16))
+    return make_golden(perceiver.head, drives_int, *parts)

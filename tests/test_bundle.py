@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import struct
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ import pytest
 import specs
 
 from asp_neuro import bundle
-from asp_neuro.bundle import Bundle, make_golden, model_sha256, read, to_bytes, with_certificate, write
+from asp_neuro.bundle import Bundle, Golden, make_golden, model_sha256, read, to_bytes, with_certificate, write
 from asp_neuro.certificate import Recording, certify, plan
 from asp_neuro.cloud import cut
 from asp_neuro.errors import ConfigError, InputError, MissingError
@@ -32,12 +33,16 @@ def make(seed: int = 0, n_layers: int = 2, **changes: object) -> Bundle:
         chunking=perceiver.chunking,
         classes=perceiver.classes,
         recipe={"name": "small", "seed": 3, "model": {"width": 16, "edge_widths": [8, 12]}},
-        golden=make_golden(perceiver.head, specs.random_drives(rng, 6, 3, 16)),
+        golden=specs.golden(perceiver, specs.random_drives(rng, 6, 3, 16)),
         record={"float_accuracy": 0.91, "deploy_accuracy": 0.9, "firing_rate": [0.31, 0.28]},
         versions={"numpy": "1.26.4"},
         licence="ModelNet is offered for academic research.",
     )
     return dataclasses.replace(plain, **changes)
+
+
+def golden_of(b: Bundle, drives: np.ndarray) -> Golden:
+    return make_golden(b.head, drives, b.host, b.chunking, b.golden.points)
 
 
 def promises(model: str) -> tuple[dict, dict]:
@@ -173,7 +178,7 @@ def changes() -> list[Bundle]:
         dataclasses.replace(plain, record={}),
         dataclasses.replace(plain, versions={}),
         dataclasses.replace(plain, licence=""),
-        dataclasses.replace(plain, golden=make_golden(plain.head, plain.golden.drives_int[:-1])),
+        dataclasses.replace(plain, golden=golden_of(plain, plain.golden.drives_int[:-1])),
     ]
 
 
@@ -301,6 +306,9 @@ def test_reading_needs_neither_torch_nor_lava(path):
         (lambda b: {"versions": {"x": 1}}, "versions: x is 1, expected text"),
         (lambda b: {"golden": dataclasses.replace(b.golden, spikes=b.golden.spikes * 2)}, "golden: spikes 0..2"),
         (lambda b: {"golden": dataclasses.replace(b.golden, spikes=b.golden.spikes[1:])}, "golden: spikes is uint8"),
+        (lambda b: {"golden": dataclasses.replace(b.golden, points=b.golden.points[:, 1:])}, "golden: points is int16"),
+        (lambda b: {"golden": dataclasses.replace(b.golden, points=b.golden.points[:1])}, "golden: host_drives_int is"),
+        (lambda b: {"golden": dataclasses.replace(b.golden, points=b.golden.points[0])}, "golden: points have shape"),
         (lambda b: {"host": _loud(b.host)}, "host: edge_in: sums can reach"),
     ],
 )
@@ -333,9 +341,23 @@ def test_a_state_scale_that_is_no_whole_power_is_refused(bits):
 def test_golden_vectors_that_overflow_are_refused():
     plain = make()
     with pytest.raises(ConfigError, match="the 24-bit state overflows"):
-        make_golden(plain.head, np.full((30, 2, 16), 32767))
+        golden_of(plain, np.full((30, 2, 16), 32767))
     with pytest.raises(ConfigError, match=r"expected \[T, batch, 16\]"):
-        make_golden(plain.head, np.zeros((3, 2, 15), np.int64))
+        golden_of(plain, np.zeros((3, 2, 15), np.int64))
+
+
+def test_golden_clouds_tell_when_the_host_is_another_one(path):
+    found = read(path)
+    host = dataclasses.replace(found.host, gates_bias=found.host.gates_bias + np.float32(0.1))
+    assert bundle.golden_mismatches(dataclasses.replace(found, host=host)) > 50
+
+
+def test_a_bundle_of_an_earlier_version_is_refused_with_what_to_do(path):
+    data = bytearray(path.read_bytes())
+    data[16:20] = struct.pack("<I", 1)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"format version 1, this program reads 2; export its checkpoint again"):
+        read(path)
 
 
 def test_golden_vectors_are_what_the_reference_gives_now(path):
@@ -393,9 +415,9 @@ def test_a_missing_file_is_missing(tmp_path):
 
 def test_another_version_is_refused(path):
     data = bytearray(path.read_bytes())
-    data[16] = 2
+    data[16] = 3
     path.write_bytes(data)
-    assert "format version 2, this program reads 1" in refused(path)
+    assert "format version 3, this program reads 2" in refused(path)
 
 
 def test_a_file_of_absurd_size_is_not_even_read(path):
@@ -467,7 +489,7 @@ ZEROS = np.zeros((16, 16), np.int16)
         (linked(WEIGHT, h5py.ExternalLink("other.net", "/layer/0/weight")), "layer/0: a soft or external link"),
         (replaced("layer/0/shape", np.array([15])), "layer/0/shape: does not fit the rest of the bundle"),
         (replaced("layer/0/neuron/type", np.bytes_(b"CUBA")), "layer/0/neuron/type: does not fit the rest"),
-        (replaced("asp/version", np.array(2)), "format version 2, this program reads 1"),
+        (replaced("asp/version", np.array(3)), "format version 3, this program reads 2"),
         (replaced("asp/format", np.bytes_(b"other")), "asp/format is not 'asp-neuro bundle'"),
         (replaced("asp/model/timing", np.bytes_(b"free")), "timing 'free' is not known"),
         (replaced("asp/model/factor", np.full((2, 16), np.nan)), "asp/model/factor: holds values that are not finite"),

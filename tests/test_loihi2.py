@@ -19,7 +19,7 @@ import pytest
 import specs
 
 from asp_neuro import hardware
-from asp_neuro.bundle import Bundle, make_golden, write
+from asp_neuro.bundle import Bundle, write
 from asp_neuro.cloud import MAX_CHUNKS, cut
 from asp_neuro.deployment import answer
 from asp_neuro.exit import ExitReason, ExitRule
@@ -320,7 +320,7 @@ def test_long_ways_are_waited_out_and_unequal_ones_up_to_a_limit(
 
 @pytest.fixture
 def bundle(tmp_path, perceiver):
-    golden = make_golden(perceiver.head, specs.random_drives(np.random.default_rng(0), 4, 2, 16))
+    golden = specs.golden(perceiver, specs.random_drives(np.random.default_rng(0), 4, 2, 16))
     recipe = {"data": {"name": "shapes"}}
     parts = (perceiver.head, perceiver.host, perceiver.chunking, perceiver.classes, recipe, golden)
     write(tmp_path / "m.net", Bundle(*parts))

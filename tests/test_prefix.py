@@ -10,7 +10,7 @@ import specs
 
 from asp_neuro import bundle as bundles
 from asp_neuro import prefix
-from asp_neuro.bundle import Bundle, make_golden
+from asp_neuro.bundle import Bundle
 from asp_neuro.cloud import Chunking, Chunks
 from asp_neuro.data import load
 from asp_neuro.deployment import open_bundle
@@ -199,7 +199,7 @@ def shipped(tmp_path: Path) -> Path:
             chunking=perceiver.chunking,
             classes=perceiver.classes,
             recipe={"name": "random", "data": {"name": "shapes"}},
-            golden=make_golden(perceiver.head, specs.random_drives(rng, 4, 2, 64)),
+            golden=specs.golden(perceiver, specs.random_drives(rng, 4, 2, 64)),
             record={},
             versions={},
             licence="",

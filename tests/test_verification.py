@@ -39,6 +39,8 @@ def test_reference_fast_engine_and_trained_module_agree_bit_for_bit(bundle, chun
     assert {"reference", "fast", "torch"} <= set(found.engines)
     assert found.compared["spikes"] == found.compared["membranes"] > 50_000
     assert found.compared["answers"] == 6
+    assert found.compared["drives"] == bundle.golden.host_drives_int.size > 1000
+    assert "host" in found.engines
 
 
 @pytest.mark.lava
@@ -86,6 +88,16 @@ FAULTS = {
     "a reset off by one": lambda s: changed(s, 0, theta_int=one_more(s.layers[0].theta_int, 2, 1)),
     "a bias off by one": lambda s: changed(s, -1, bias_int=one_more(s.layers[-1].bias_int, 0, 1)),
 }
+
+
+def test_a_host_that_is_not_the_recorded_one_is_found(bundle):
+    drive_bias = bundle.host.drive_bias.copy()
+    drive_bias[3] += np.float32(2.0**-6)  # one step of the drive
+    other = dataclasses.replace(bundle, host=dataclasses.replace(bundle.host, drive_bias=drive_bias))
+    found = verify(other, None, [], ExitRule(), lava=False)
+    assert found.mismatches == bundle.golden.host_drives_int[..., 3].size
+    assert (found.first["engine"], found.first["what"], found.first["channel"]) == ("host", "drives", 3)
+    assert found.first["found"] == found.first["expected"] + 1
 
 
 @pytest.mark.parametrize("fault", FAULTS)

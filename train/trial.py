@@ -90,6 +90,10 @@ def main() -> None:
         with training.Averaged(run) as model:
             right, surprise = score(model, held)
         say(f"epoch {run.epoch}: loss {row['loss']:.3f}, {100 * right:.1f} % right, surprise {surprise:.3f}")
+    with training.Averaged(run) as model:
+        for forgotten in range(1, 5):  # quarter by quarter
+            training.forget_frequencies(model, train.labels, 0.25)
+            say(f"with train.forget = {forgotten / 4}: {100 * score(model, held)[0]:.1f} % right")
 
 
 if __name__ == "__main__":
