@@ -238,12 +238,12 @@ def recorded_usage(deployed: Deployed, rule: ExitRule, missing: MissingError) ->
     if rule.certified and found is not None:
         observations, where = found.mean_observations, "calibration split"
     clouds = load("shapes", "test", n_points=b.chunking.n_points).subset(np.arange(SHAPES))
-    groups = float(chunks_of(clouds.points, b.chunking, clouds.names, cache=False).belongs().sum(axis=2).mean())
+    belongs = chunks_of(clouds.points, b.chunking, clouds.names, cache=False).belongs()
     source = (
         f"the bundle's record, nothing was run (firing rates: {stored.get('split')} split at full budget; "
         f"observations: {where}; chunk sizes: built-in shapes)"
     )
-    return energy.constant_usage(source, b.chunking.n_chunks, observations, groups, rates)
+    return energy.assumed_usage(source, observations, energy.new_groups(belongs).mean(axis=0).tolist(), rates)
 
 
 def demand_fit(deployed: Deployed, name: str = "loihi2") -> None:

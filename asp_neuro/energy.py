@@ -1,7 +1,7 @@
 """What an answer costs, by counting operations (paper Tables S2 and 6, sections D.1, E and G.6). Always an estimate.
 
 A product with a graded input is a multiply-accumulate; with a binary input it is an accumulate, and only when the input
-spikes. Counts come from the sizes of the weights, firing rates and groups in a chunk from a run:
+spikes. Counts come from the sizes of the weights, firing rates and groups to encode from a run:
 
     component     E = macs E_MAC + accumulates E_AC,       accumulates = synapses x firing rate of their inputs
     as an ANN     E = (macs + synapses) E_MAC              the same network, all analog
@@ -81,14 +81,14 @@ class Activity:
     """Observations as they were on average."""
 
     observations: float  # of a cloud
-    groups: float  # in the chunk looked at
+    groups: float  # encoded for it: those of the chunk that no chunk before had
     rates: tuple[float, ...]  # spikes per neuron and observation, of each layer
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.observations) and self.observations > 0.0):
             raise InputError(f"energy: {self.observations} observations a cloud, expected a number above 0")
-        if not (math.isfinite(self.groups) and self.groups > 0.0):
-            raise InputError(f"energy: {self.groups} groups a chunk, expected a number above 0")
+        if not (math.isfinite(self.groups) and self.groups >= 0.0):
+            raise InputError(f"energy: {self.groups} groups an observation, expected a number from 0 up")
         for number, rate in enumerate(self.rates, start=1):
             if not 0.0 <= rate <= 1.0:
                 raise InputError(f"energy: layer {number}: firing rate {rate} is outside 0..1")
@@ -155,6 +155,15 @@ class SpikeCounter(FastHead):
         return membrane
 
 
+def new_groups(looked_at: np.ndarray) -> np.ndarray:
+    """Groups of the chunks in the order of looking [b, T, G] bool -> how many each look must encode [b, T]: a group in
+    two chunks is encoded once (`episode.encode`).
+    """
+    known = np.logical_or.accumulate(looked_at, axis=1)
+    known = np.concatenate([np.zeros_like(known[:, :1]), known[:, :-1]], axis=1)
+    return (looked_at & ~known).sum(axis=2)
+
+
 def measure(perceiver: Perceiver, parts: Iterable[Chunks], rule: ExitRule, source: str) -> Usage:
     """Run clouds at full budget, in the learned and in the fixed order; the margins tell where the rule stops."""
     host, head = Host(perceiver.host), SpikeCounter(perceiver.head, perceiver.host.drive_bound())
@@ -162,11 +171,12 @@ def measure(perceiver: Perceiver, parts: Iterable[Chunks], rule: ExitRule, sourc
     fixed: list[np.ndarray] = []
     margins: list[np.ndarray] = []
     for chunks in parts:
-        sizes = chunks.belongs().sum(axis=2)  # [b, M] groups
+        belongs = chunks.belongs()  # [b, M, G]
         in_order = np.tile(np.arange(chunks.n_chunks), (len(chunks), 1))
         for order, seen in ((None, learned), (in_order, fixed)):
             answers = drive(episodes(host, perceiver.units, chunks, ExitRule(), order), head)
-            groups = np.take_along_axis(sizes, np.array([answer.order for answer in answers]), axis=1)
+            chosen = np.array([answer.order for answer in answers])
+            groups = new_groups(np.take_along_axis(belongs, chosen[..., None], axis=1))
             seen.append(np.concatenate([groups.T[:, None], np.stack(head.rates)], axis=1))  # [T, 1 + L, b]
             if order is None:
                 margins.append(np.array([answer.margins for answer in answers]).T)  # [T, b]
@@ -192,10 +202,13 @@ def _activity(observations: float, means: np.ndarray) -> Activity:
     return Activity(float(observations), groups, tuple(rates))
 
 
-def constant_usage(source: str, budget: int, observations: float, groups: float, rates: Sequence[float]) -> Usage:
-    """Where nothing can be run: every observation alike."""
-    one, taken, fixed = (Activity(float(k), groups, tuple(rates)) for k in (1.0, observations, budget))
-    return Usage(source, 0, (one,) * budget, taken, fixed, None)
+def assumed_usage(source: str, observations: float, groups: Sequence[float], rates: Sequence[float]) -> Usage:
+    """Where nothing can be run: the groups that each observation of the budget encodes, the rates always the same."""
+    budget = len(groups)
+    total = np.interp(observations, np.arange(budget + 1), np.concatenate([[0.0], np.cumsum(groups)]))
+    steps = tuple(Activity(1.0, float(n), tuple(rates)) for n in groups)
+    taken = Activity(observations, float(total) / observations, tuple(rates))
+    return Usage(source, 0, steps, taken, Activity(float(budget), float(np.mean(groups)), tuple(rates)), None)
 
 
 # What follows

@@ -75,6 +75,8 @@ class _Batch:
         self.points = chunks.points.astype(np.float64)  # whole grid steps
         self.members = chunks.members.astype(np.intp)
         self.belongs = chunks.belongs()
+        self.tokens = np.empty((n, self.belongs.shape[2], len(host.spec.token_out_bias)))  # of the groups seen so far
+        self.known = np.zeros((n, self.belongs.shape[2]), dtype=bool)
         self.geometry = host.geometry(describe(chunks.coordinates(), chunks.mask()))
         self.visited = np.zeros((n, chunks.n_chunks), dtype=bool)
         self.carry = np.zeros((n, host.spec.width))
@@ -86,12 +88,15 @@ class _Batch:
 
 
 def encode(host: Host, batch: _Batch, chosen: np.ndarray) -> np.ndarray:
-    """Gates [b, 4 D] of the chosen chunk of each cloud; only its groups are encoded."""
-    row, group = np.nonzero(batch.belongs[np.arange(len(chosen)), chosen])  # sorted by row
-    index = batch.members[row, group]  # [n, K]
-    tokens = host.tokens(batch.points[row[:, None], index])
+    """Gates [b, 4 D] of the chosen chunk of each cloud; only its groups are encoded, and those in two chunks once."""
+    looked_at = batch.belongs[np.arange(len(chosen)), chosen]  # [b, G]
+    row, group = np.nonzero(looked_at & ~batch.known)
+    if len(row):
+        batch.tokens[row, group] = host.tokens(batch.points[row[:, None], batch.members[row, group]])
+        batch.known[row, group] = True
+    row, group = np.nonzero(looked_at)  # sorted by row
     starts = np.searchsorted(row, np.arange(len(chosen)))
-    return host.gates(np.maximum.reduceat(tokens, starts, axis=0))
+    return host.gates(np.maximum.reduceat(batch.tokens[row, group], starts, axis=0))
 
 
 def host_drives(host: Host, chunks: Chunks) -> np.ndarray:
@@ -160,8 +165,9 @@ def episodes(
                 answers[row] = _answer(traces[row], shares[place], reason, response.membrane[at])
         if done.all():
             break
-        going = np.flatnonzero(~done) if done.any() else np.arange(len(done))
-        batch.keep(going)
+        going = np.flatnonzero(~done)
+        if done.any():
+            batch.keep(going)
     told = [answer for answer in answers if answer is not None]
     if watch is None:
         return told

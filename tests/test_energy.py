@@ -286,6 +286,15 @@ def test_without_data_the_stored_rates_are_used_and_that_is_said(shell, tmp_path
         assert shell("energy", "--json", *words, env={"ASP_NEURO_DATA": ""}).json["error"]["kind"] == "missing"
 
 
+def test_a_group_in_two_chunks_is_encoded_once():
+    looked_at = np.array([[[1, 1, 0, 0], [0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 1]]], dtype=bool)
+    assert energy.new_groups(looked_at).tolist() == [[2, 1, 0, 1]]
+    usage = energy.assumed_usage("a test", 2.5, (2.0, 1.0, 0.0, 1.0), (0.1,))
+    assert [step.groups for step in usage.steps] == [2.0, 1.0, 0.0, 1.0]
+    assert usage.taken.groups == pytest.approx(3.0 / 2.5)
+    assert usage.fixed.groups == 1.0
+
+
 def test_stored_rates_give_the_energy_of_a_run_within_a_tenth(compact):
     rule, _ = deployment.exit_rule(compact)
     stored = deployment.recorded_usage(compact, rule, MissingError("x"))
@@ -335,7 +344,7 @@ def test_prices_from_a_file_change_the_estimate(cli, tmp_path):
 
 
 def test_the_head_ratio_pays_for_a_graded_first_layer(compact):
-    found = estimate(compact.perceiver, energy.constant_usage("a test", 16, 3.0, 5.5, (0.3, 0.2)))
+    found = estimate(compact.perceiver, energy.assumed_usage("a test", 3.0, (5.5,) * 16, (0.3, 0.2)))
     layer = 64 * 64 + 64
     spiking = 64 * 4.6 + 0.3 * 64 * 64 * 0.9
     assert found.ratios["head"] == pytest.approx(2 * layer * 4.6 / (layer * 4.6 + spiking))
