@@ -42,7 +42,7 @@ def training(name: str) -> dict[str, str]:
     last = trained[-1]
     minutes = ", ".join(f"`{t['recipe']}` {t['epochs']} epochs, {t['seconds'] / 60:.0f} min" for t in trained)
     return {
-        "training, one core, beside other work": f"{minutes}; seed {last['seed']}",
+        "training, wall clock, beside other work": f"{minutes}; seed {last['seed']}",
         "parameters": f"{last['parameters']:,}",
         "validation, full budget": percent(last["accuracy_at"]["M"]),
     }
