@@ -27,8 +27,8 @@ from asp_neuro.errors import ConfigError, InputError
 GRID = 2.0**14  # grid steps per unit length
 N_DESCRIPTOR = 8
 N_MOMENTS = 30  # of a group's points: mean (3), covariance (6) and width, of the nearest quarter, half and all of them
-SHARES = (4, 2, 1)
-PAIRS = ([0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2])  # xx, yy, zz, xy, xz, yz
+MOMENT_PARTS = (4, 2, 1)  # a quarter, half, all
+MOMENT_PAIRS = ([0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2])  # xx, yy, zz, xy, xz, yz
 MAX_POINTS = 2**13  # what fits beside a squared distance in one exact float64 sort key (see `nearest_points`)
 MAX_CHUNKS = 2**7  # chunks are numbered in int8
 THIN = 0.25  # largest share of the points that a changed copy of a cloud lacks

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 
-from asp_neuro.cloud import N_MOMENTS, PAIRS, SHARES
+from asp_neuro.cloud import MOMENT_PAIRS, MOMENT_PARTS, N_MOMENTS
 
 
 class NormedLinear(nn.Module):
@@ -94,12 +94,12 @@ def moments(offset: Tensor) -> Tensor:
 
     Mean / r, covariance / r^2 (xx, yy, zz, xy, xz, yz) and r, the root of the covariance's trace.
     """
-    terms = torch.cat([offset, offset[..., PAIRS[0]] * offset[..., PAIRS[1]]], dim=-1)  # [..., k, 9]
-    near = [max(1, offset.shape[-2] // share) for share in SHARES]
+    terms = torch.cat([offset, offset[..., MOMENT_PAIRS[0]] * offset[..., MOMENT_PAIRS[1]]], dim=-1)  # [..., k, 9]
+    near = [max(1, offset.shape[-2] // share) for share in MOMENT_PARTS]
     sums = torch.stack([terms[..., :n, :].sum(dim=-2) for n in near], dim=-2)  # [..., 3, 9]
     count = sums.new_tensor(near)[:, None]
     total = sums[..., :3]
-    second = count * sums[..., 3:] - total[..., PAIRS[0]] * total[..., PAIRS[1]]  # count^2 covariance
+    second = count * sums[..., 3:] - total[..., MOMENT_PAIRS[0]] * total[..., MOMENT_PAIRS[1]]  # count^2 covariance
     trace = second[..., :3].sum(dim=-1, keepdim=True).clamp_min(1e-12)
     root = trace.sqrt()
     return torch.cat([total / root, second / trace, root / count], dim=-1).flatten(-2)

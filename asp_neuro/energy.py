@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro.cloud import PAIRS, Chunking, Chunks
+from asp_neuro.cloud import MOMENT_PAIRS, Chunking, Chunks
 from asp_neuro.episode import episodes
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.exit import NEVER, ExitRule, first_crossing
@@ -100,7 +100,7 @@ def components(host: HostSpec, head: HeadSpec, chunking: Chunking, activity: Act
         raise InputError(f"energy: {len(activity.rates)} firing rates for {len(head.layers)} layers")
     per_point = host.edge_in_weight.size + host.edge_out_weight.size
     if host.moments:
-        per_point += len(PAIRS[0])
+        per_point += len(MOMENT_PAIRS[0])
     per_group = host.token_in_weight.size + host.token_out_weight.size
     per_chunk = 0 if host.embedding_in_weight is None else host.embedding_in_weight.size
     parts = [

@@ -14,6 +14,7 @@ from asp_neuro.exit import margin
 from asp_neuro.model import Choose, Model, follow, learned, oracle
 
 BATCH = 64
+SHARPER = (0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # inverse temperatures
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,13 @@ def surprise(record: Record) -> float:
     shifted = record.logits - record.logits.max(axis=2, keepdims=True)
     log = shifted - np.log(np.exp(shifted).sum(axis=2, keepdims=True))
     return float(-log[:, np.arange(len(record.labels)), record.labels].mean())
+
+
+def tempered_surprise(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Logits [n, C] -> [n] negative log-likelihood at the temperature that suits all of them best."""
+    given, right = torch.from_numpy(logits), torch.from_numpy(labels)
+    found = [torch.nn.functional.cross_entropy(given * by, right, reduction="none") for by in SHARPER]
+    return min(found, key=lambda losses: float(losses.mean())).numpy()
 
 
 def accuracy_at(record: Record, at: Iterable[int] = (1, 2, 3, 4, 8)) -> dict[str, float]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asp_neuro.cloud import GRID, N_DESCRIPTOR, N_MOMENTS, PAIRS, SHARES
+from asp_neuro.cloud import GRID, MOMENT_PAIRS, MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS
 from asp_neuro.errors import ConfigError
 from asp_neuro.head_spec import DRIVE_MAX
 from asp_neuro.membrane import DRIVE_BITS
@@ -182,12 +182,12 @@ def moments(offset: np.ndarray) -> np.ndarray:
 
     The sums are whole numbers below 2^53; what remains are single divisions and a square root.
     """
-    near = [max(1, offset.shape[1] // share) for share in SHARES]
-    terms = np.concatenate([offset, offset[..., PAIRS[0]] * offset[..., PAIRS[1]]], axis=2)
+    near = [max(1, offset.shape[1] // share) for share in MOMENT_PARTS]
+    terms = np.concatenate([offset, offset[..., MOMENT_PAIRS[0]] * offset[..., MOMENT_PAIRS[1]]], axis=2)
     sums = np.stack([terms[:, :n].sum(axis=1) for n in near], axis=1)  # [n, 3, 9]
     count = np.array(near, dtype=np.float64)[:, None]
     total = sums[..., :3]
-    second = count * sums[..., 3:] - total[..., PAIRS[0]] * total[..., PAIRS[1]]
+    second = count * sums[..., 3:] - total[..., MOMENT_PAIRS[0]] * total[..., MOMENT_PAIRS[1]]
     trace = np.maximum(second[..., :3].sum(axis=2, keepdims=True), 1.0)
     root = np.sqrt(trace)
     found = np.concatenate([total / root, second / trace, root / (count * GRID)], axis=2)

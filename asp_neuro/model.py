@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asp_neuro.cloud import N_MOMENTS, SHARES
+from asp_neuro.cloud import MOMENT_PARTS, N_MOMENTS
 from asp_neuro.encoder import Encoder
 from asp_neuro.heads.slayer import Folded, SpikingHead, State
 from asp_neuro.host import HostSpec
@@ -104,7 +104,7 @@ class Model(nn.Module):
         edge_weight = torch.cat([edge_weight[:, :3] / encoder.reach, edge_weight[:, 3:]], dim=1)
         token_weight, token_bias = encoder.token_in.fold()
         if encoder.moments:
-            width = [-1 - at * N_MOMENTS // len(SHARES) for at in range(len(SHARES))]
+            width = [-1 - at * N_MOMENTS // len(MOMENT_PARTS) for at in range(len(MOMENT_PARTS))]
             token_weight[:, width] /= encoder.reach
         descriptor = policy.from_descriptor.weight / policy.spread
         tensors = {

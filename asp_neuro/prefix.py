@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro.cloud import PAIRS, Chunks, describe
+from asp_neuro.cloud import MOMENT_PAIRS, Chunks, describe
 from asp_neuro.episode import Response, episodes
 from asp_neuro.errors import CheckFailed
 from asp_neuro.exit import ExitReason, ExitRule, margin
@@ -74,7 +74,7 @@ class CountingHost(Host):
         n, k = groups.shape[:2]
         edge = self.edge_in.weight.size + self.edge_out.weight.size
         if self.spec.moments:
-            self.macs["encoder"] += n * k * len(PAIRS[0])
+            self.macs["encoder"] += n * k * len(MOMENT_PAIRS[0])
         self.macs["encoder"] += n * (k * edge + self.token_in.weight.size + self.token_out.weight.size)
         return super().tokens(groups)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from asp_neuro.data import SPLITS, CloudSet, Place, load, locate
 from asp_neuro.data.modelnet import MODELNET10, MODELNET40
-from asp_neuro.data.splits import by_share, carve
+from asp_neuro.data.splits import by_share, carve, last_of_each_class
 from asp_neuro.errors import InputError, MissingError, UsageError
 
 FACES = "3 0 2 1\n3 0 1 3\n3 0 3 2\n3 1 2 3\n"
@@ -398,3 +398,14 @@ def test_importing_data_stays_light() -> None:
     code = f"import sys, asp_neuro.data; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_last_of_each_class_have_the_highest_numbers() -> None:
+    names = [f"{kind}_{number:04d}" for kind, n in (("chair", 20), ("night_stand", 4)) for number in range(n, 0, -1)]
+    labels = np.array([0] * 20 + [1] * 4)
+    chosen = {name for name, last in zip(names, last_of_each_class(names, labels, 0.25, 100), strict=True) if last}
+    chairs = {f"chair_{number:04d}" for number in range(16, 21)}
+    assert chosen == chairs | {f"night_stand_{number:04d}" for number in (2, 3, 4)}  # a quarter, at least three
+    assert last_of_each_class(names, labels, 0.5, 4).sum() == 4 + 3
+    with pytest.raises(InputError, match="do not end with a number"):
+        last_of_each_class(["a chair"], np.array([0]), 0.5, 4)

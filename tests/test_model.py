@@ -14,7 +14,7 @@ from asp_neuro.cloud import GRID, Augmentation, Chunking, describe
 from asp_neuro.data import load
 from asp_neuro.encoder import Encoder, NormedLinear, _Largest, moments
 from asp_neuro.episode import _Batch, encode
-from asp_neuro.evaluation import Record, accuracy_at, evaluate, surprise
+from asp_neuro.evaluation import Record, accuracy_at, evaluate, surprise, tempered_surprise
 from asp_neuro.examples import Examples, examples_of
 from asp_neuro.host import LIMIT, STEP, Host, row_steps
 from asp_neuro.host import moments as host_moments
@@ -515,3 +515,13 @@ def test_the_beginning_knows_nothing_of_the_cloud(examples: Examples) -> None:
         moment = model.begin(model.look(examples.batch(np.arange(5))))
     assert torch.equal(moment.belief, model.belief_norm.bias.expand_as(moment.belief))
     assert moment.visited.sum() == 0
+
+
+def test_tempered_surprise_does_not_mind_how_sure_a_model_is_as_a_whole() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(400, 5)).astype(np.float32)
+    share = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = np.array([rng.choice(5, p=p / p.sum()) for p in share.astype(np.float64)])
+    own = -np.log(share[np.arange(400), labels])
+    np.testing.assert_allclose(tempered_surprise(logits, labels), own, rtol=1e-5)  # these are the true odds
+    np.testing.assert_allclose(tempered_surprise(logits / 2.0, labels), own, rtol=1e-5)

@@ -13,20 +13,17 @@ import argparse
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from scipy.spatial import cKDTree
-from torch import Tensor
 
 from asp_neuro import checkpoint
 from asp_neuro.data import CloudSet, load, locate
-from asp_neuro.evaluation import evaluate
+from asp_neuro.evaluation import evaluate, tempered_surprise
 from asp_neuro.examples import examples_of
 from asp_neuro.report import progress, table
 from asp_neuro.training import load_model
 
 POINTS = 256
 RULES = ("learned", "random", "fps_order")
-SHARPER = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 
 
 def novelty(train: CloudSet, clouds: CloudSet) -> np.ndarray:
@@ -44,13 +41,6 @@ def novelty(train: CloudSet, clouds: CloudSet) -> np.ndarray:
     return found
 
 
-def surprise(logits: Tensor, labels: Tensor) -> Tensor:
-    """[n] negative log-likelihood at the best temperature."""
-    return min(
-        (F.cross_entropy(logits * by, labels, reduction="none") for by in SHARPER), key=lambda x: float(x.mean())
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoints", nargs="+", help="files or shipped names, all of one data set")
@@ -64,12 +54,12 @@ def main() -> None:
         clouds = load(locate(recipe.data.name, asked.data), "validation", **how)
         if far is None:
             distance = novelty(load(locate(recipe.data.name, asked.data), "train", **how), clouds)
-            far = torch.from_numpy(distance > np.median(distance))
-        examples, labels = examples_of(clouds, recipe.chunking), torch.from_numpy(clouds.labels)
+            far = distance > np.median(distance)
+        examples = examples_of(clouds, recipe.chunking)
         found = []
         for rule in RULES:
-            logits = torch.from_numpy(evaluate(model, examples, rule).logits[-1])
-            right, wonder = (logits.argmax(dim=1) == labels).double(), surprise(logits, labels).double()
+            logits = evaluate(model, examples, rule).logits[-1]
+            right, wonder = logits.argmax(axis=1) == clouds.labels, tempered_surprise(logits, clouds.labels)
             found.append([100.0 * right[~far].mean(), 100.0 * right[far].mean(), wonder.mean(), wonder[far].mean()])
         near, away, whole, novel = np.mean(found, axis=0)
         rows.append((name, f"{near:.1f} %", f"{away:.1f} %", f"{whole:.3f}", f"{novel:.3f}"))

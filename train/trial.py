@@ -13,52 +13,45 @@ log-likelihood at the best temperature.
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import sys
+from typing import Any
 
 import numpy as np
 import tomli
 import torch
-import torch.nn.functional as F
 
 from asp_neuro import recipe as recipes
 from asp_neuro import training
 from asp_neuro.data import load, locate
-from asp_neuro.evaluation import evaluate
+from asp_neuro.data.splits import last_of_each_class
+from asp_neuro.errors import AspError, ConfigError
+from asp_neuro.evaluation import evaluate, tempered_surprise
 from asp_neuro.examples import Examples, examples_of
 from asp_neuro.report import say
 
 SHARE, MOST = 0.22, 100
 RULES = ("random", "fps_order")
-SHARPER = (0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
-
-
-def last_of_each_class(names: tuple[str, ...], labels: np.ndarray) -> np.ndarray:
-    """[n] bool: the shapes with the highest numbers (`chair_0889`) of each class."""
-    number = np.array([int(name.rsplit("_", 1)[1]) for name in names])
-    held = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        n = min(MOST, max(3, round(SHARE * len(own))))
-        held[own[np.argsort(number[own])[-n:]]] = True
-    return held
-
-
-def part(examples: Examples, keep: np.ndarray) -> Examples:
-    """The chosen clouds, in all their cuts."""
-    cuts = len(examples.chunks) // len(examples)
-    rows = (np.flatnonzero(keep)[None] + len(keep) * np.arange(cuts)[:, None]).ravel()
-    return Examples(examples.chunks[rows], examples.lists[rows], examples.labels[keep])
 
 
 def score(model: training.Model, held: Examples) -> tuple[float, float]:
     """Share of right answers and surprise, mean over the rules."""
-    labels, found = torch.from_numpy(held.labels), []
+    found = []
     for rule in RULES:
-        logits = torch.from_numpy(evaluate(model, held, rule).logits[-1])
-        right = (logits.argmax(dim=1) == labels).double().mean()
-        found.append([float(right), min(float(F.cross_entropy(logits * by, labels)) for by in SHARPER)])
+        logits = evaluate(model, held, rule).logits[-1]
+        found.append([(logits.argmax(axis=1) == held.labels).mean(), tempered_surprise(logits, held.labels).mean()])
     right, surprise = np.mean(found, axis=0)
     return right, surprise
+
+
+def changes(text: str) -> dict[str, dict[str, Any]]:
+    """SECTION.KEY=VALUE, the value as TOML has it."""
+    try:
+        found = tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        raise ConfigError(f"--set {text}: not SECTION.KEY=VALUE as in TOML ({error})") from None
+    if not all(isinstance(values, dict) for values in found.values()):
+        raise ConfigError(f"--set {text}: a section is missing, as in train.mix=0.3")
+    return found
 
 
 def main() -> None:
@@ -71,16 +64,15 @@ def main() -> None:
     torch.set_num_threads(1)
     plain = recipes.load(asked.recipe).as_dict()
     for change in asked.set:
-        for section, values in tomli.loads(change).items():
-            plain[section].update(values)
+        for section, values in changes(change).items():
+            plain[section] = {**plain.get(section, {}), **values}
     how = recipes.from_dict(asked.recipe, plain)
     alone = {"random_share": 1.0, "imitation": 0.0, "start": "", "ema": 0.998}
     how = how.changed(train={"epochs": asked.epochs, "deploy_epochs": 0, **alone})
     clouds = load(locate(how.data.name, asked.data), "train", n_points=how.chunking.n_points)
-    examples = examples_of(clouds, how.chunking, change=how.augment, seed=how.seed)
-    out = last_of_each_class(clouds.names, clouds.labels)
-    train = part(examples, ~out)
-    held = part(dataclasses.replace(examples, chunks=examples.chunks[np.arange(len(out))]), out)
+    last = last_of_each_class(clouds.names, clouds.labels, SHARE, MOST)
+    train = examples_of(clouds.subset(~last), how.chunking, change=how.augment, seed=how.seed)
+    held = examples_of(clouds.subset(last), how.chunking)
     run = training.start(how, clouds.classes, train)
     weights = sum(p.numel() for p in run.model.parameters())
     say(f"{len(train)} clouds to train on, {len(held)} held out, {weights} weights")
@@ -97,4 +89,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except AspError as error:
+        say(f"trial: error: {error}")
+        sys.exit(error.exit_code)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from asp_neuro.data.clouds import SPLITS
+from asp_neuro.errors import InputError
 
 SPLIT_SEED = 2611  # never the training seed: a certificate needs the same calibration clouds for every model
 SHARES = {"train": 0.60, "validation": 0.10, "calibration": 0.15, "test": 0.15}  # of a folder without splits
@@ -40,3 +41,20 @@ def by_share(names: Sequence[str], shares: dict[str, float]) -> dict[str, np.nda
     wanted = {s: shares[s] for s in SPLITS if s in shares and s != "train"}
     sizes = {s: max(round(share * n), 1 if n > len(wanted) else 0) for s, share in wanted.items()}
     return carve(names, sizes)
+
+
+def last_of_each_class(names: Sequence[str], labels: np.ndarray, share: float, most: int) -> np.ndarray:
+    """[n] bool: the shapes with the highest numbers (`chair_0889`) of each class, a share of them, 3 to `most`.
+
+    ModelNet's official test split is made like that; see train/trial.py.
+    """
+    try:
+        number = np.array([int(name.rsplit("_", 1)[1]) for name in names])
+    except (IndexError, ValueError):
+        raise InputError("the names of these clouds do not end with a number, like chair_0889") from None
+    last = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        n = min(most, max(3, round(share * len(own))))
+        last[own[np.argsort(number[own])[-n:]]] = True
+    return last
