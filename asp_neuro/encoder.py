@@ -84,8 +84,8 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, top = ctx.saved_tensors
-        hit = (x == top).to(x.dtype)
-        return hit * (grad.unsqueeze(ctx.dim) / hit.sum(dim=ctx.dim, keepdim=True)), None
+        hit = torch.eq(x, top, out=torch.empty_like(x))
+        return hit.mul_(grad.unsqueeze(ctx.dim) / hit.sum(dim=ctx.dim, keepdim=True)), None
 
 
 def moments(offset: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import os
 import sys
@@ -23,6 +24,8 @@ from asp_neuro.examples import examples_of
 from asp_neuro.recipe import Recipe
 from asp_neuro.report import say, table
 from asp_neuro.training import Progress
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # the numbers of these options in glibc's malloc.h
 
 
 def train(
@@ -46,6 +49,7 @@ def train(
     if (how.train.distil > 0.0) != (teacher is not None):
         raise ConfigError("distillation needs both: train.distil above 0 in the recipe and --teacher FILE")
     torch.set_num_threads(threads or 1)  # small tensors: a second thread gains nothing, and spins when cores are busy
+    keep_memory()
     with processes(), _shown(how, tensorboard) as show:
         main = training.world()[0] == 0
         clouds = {split: load(locate(how.data.name, data), split, n_points=how.chunking.n_points, up=up)
@@ -61,6 +65,18 @@ def train(
         return training.train(
             how, clouds["train"].classes, examples, validation, out, resume=resume, show=show if main else None
         )
+
+
+def keep_memory() -> None:
+    """Let the C library keep what is freed, for the next step, instead of handing it back to the system.
+
+    A step frees tensors of tens of megabytes, and fresh pages cost more than the arithmetic in them: two trainings side
+    by side ran at half the speed without this. Only glibc is told; elsewhere nothing happens.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_option is not None:
+        set_option(M_MMAP_MAX, 0)
+        set_option(M_TRIM_THRESHOLD, -1)
 
 
 def adjusted(recipe: Recipe, epochs: int | None, seed: int | None) -> Recipe:

@@ -31,6 +31,7 @@ from asp_neuro.examples import Examples
 from asp_neuro.model import Sight, follow
 from asp_neuro.recipe import Recipe
 from asp_neuro.training import Run, batch_loss
+from asp_neuro.workshop import keep_memory
 
 WHOLE = "whole step"
 # recipe: classes and training clouds
@@ -149,6 +150,7 @@ def main() -> None:
     asked = parser.parse_args()
     one_thread()
     torch.set_num_threads(1)
+    keep_memory()  # as `asp-neuro train` does
     if asked.memory_of is not None:
         print(json.dumps(megabytes(asked.memory_of)))
         return

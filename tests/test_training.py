@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -556,3 +557,26 @@ def test_clouds_that_another_data_set_judges_with_are_not_trained_on(monkeypatch
     recipe = replace(TINY, data=DataRecipe("shapes", without=("shapes",)))
     assert workshop._without(clouds, recipe, None, None).names == clouds.subset([0, 2, 3, 5, 6, 8, 9]).names
     assert workshop._without(clouds, TINY, None, None) is clouds
+
+
+FAULTS = """
+import resource, sys
+import torch
+from asp_neuro.workshop import keep_memory
+torch.set_num_threads(1)
+if sys.argv[1] == "keep":
+    keep_memory()
+torch.ones(16_000_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    torch.ones(16_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told")
+def test_freed_memory_is_kept_for_the_next_step() -> None:
+    def faults(how: str) -> int:
+        return int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, check=True).stdout)
+
+    assert faults("keep") * 5 < faults("leave")

@@ -20,6 +20,7 @@ from asp_neuro import recipe as recipes
 from asp_neuro.errors import AspError
 from asp_neuro.report import say, to_json
 from asp_neuro.teacher import TeacherRecipe, teach
+from asp_neuro.workshop import keep_memory
 
 
 def main() -> int:
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    keep_memory()
     began = time.perf_counter()
 
     def told(epoch: int, loss: float, right: float) -> None:

@@ -28,6 +28,7 @@ from asp_neuro.errors import AspError, ConfigError
 from asp_neuro.evaluation import evaluate, tempered_surprise
 from asp_neuro.examples import Examples, examples_of
 from asp_neuro.report import say
+from asp_neuro.workshop import keep_memory
 
 SHARE, MOST = 0.22, 100
 RULES = ("random", "fps_order")
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--data", help="where the data set lies")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    keep_memory()
     plain = recipes.load(asked.recipe).as_dict()
     for change in asked.set:
         for section, values in changes(change).items():
