@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro.cloud import MOMENT_PAIRS, Chunking, Chunks
+from asp_neuro.cloud import MOMENT_PAIRS, N_DESCRIPTOR, Chunking, Chunks
 from asp_neuro.episode import episodes
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.exit import NEVER, ExitRule, first_crossing
@@ -118,7 +118,8 @@ def components(host: HostSpec, head: HeadSpec, chunking: Chunking, activity: Act
     sees_belief, sees_geometry = host.scorer in ("bilinear", "belief"), host.scorer != "belief"
     scores = sees_belief * host.policy_belief.size + chunking.n_chunks * host.policy_score.size
     parts.append(Component("policy", scores))
-    geometry = sees_geometry * chunking.n_chunks * host.policy_descriptor.size
+    own, seen = host.policy_descriptor[:, :N_DESCRIPTOR].size, host.policy_descriptor.size
+    geometry = sees_geometry * (chunking.n_chunks * own + seen - own)  # the cloud's context counts once
     return (*parts, Component("policy, descriptors", geometry, once=True))
 
 

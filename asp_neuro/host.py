@@ -60,7 +60,7 @@ class HostSpec:
     readout_weight: np.ndarray  # [C, H]
     readout_bias: np.ndarray
     policy_belief: np.ndarray  # [d, H]
-    policy_descriptor: np.ndarray  # [d, 8]
+    policy_descriptor: np.ndarray  # [d, 8], or [d, 24]: own, lowest, highest of the cloud
     policy_bias: np.ndarray  # [d], from the standardised descriptors
     policy_score: np.ndarray  # [d]
     embedding_in_weight: np.ndarray | None = None  # [D, w], on a chunk's pooled tokens; None: no such layer
@@ -108,7 +108,7 @@ class HostSpec:
             "readout_weight": (classes, neurons),
             "readout_bias": (classes,),
             "policy_belief": (policy, neurons),
-            "policy_descriptor": (policy, N_DESCRIPTOR),
+            "policy_descriptor": (policy, N_DESCRIPTOR * (3 if self.context else 1)),
             "policy_bias": (policy,),
             "policy_score": (policy,),
             **({"embedding_in_weight": (width, token), "embedding_in_bias": (width,)} if layered else {}),
@@ -125,6 +125,11 @@ class HostSpec:
     def moments(self) -> bool:
         """Whether tokens see mean and covariance of their group's points."""
         return self.token_in_weight.ndim == 2 and self.token_in_weight.shape[1] > len(self.edge_out_bias) + 3
+
+    @property
+    def context(self) -> bool:
+        """Whether the policy sees lowest and highest of each descriptor over the cloud's chunks."""
+        return self.policy_descriptor.ndim == 2 and self.policy_descriptor.shape[1] > N_DESCRIPTOR
 
     @property
     def n_classes(self) -> int:
@@ -264,7 +269,11 @@ class Host:
         """Descriptors [n, M, 8] -> W_g g [n, M, d], once per cloud."""
         if self.spec.scorer == "belief":
             return np.zeros((*descriptors.shape[:2], len(self.spec.policy_score)))
-        return descriptors @ self.wide["policy_descriptor"].T + self.wide["policy_bias"]
+        weight, bias = self.wide["policy_descriptor"].T, self.wide["policy_bias"]
+        if self.spec.context:
+            ends = np.concatenate([descriptors.min(axis=1), descriptors.max(axis=1)], axis=1)
+            bias = (ends @ weight[N_DESCRIPTOR:])[:, None] + bias
+        return descriptors @ weight[:N_DESCRIPTOR] + bias
 
     def scores(self, belief: np.ndarray, geometry: np.ndarray) -> np.ndarray:
         """Belief [n, H] and geometry [n, M, d] -> scores [n, M], rounded to 2^-30."""

@@ -83,7 +83,7 @@ class Model(nn.Module):
         self.head = SpikingHead(how.width, how.neurons, how.layers)
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
-        self.policy = Policy(how.neurons, how.policy_width, how.scorer)
+        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.context)
         self.mask = how.mask
 
     @torch.no_grad()
@@ -106,7 +106,8 @@ class Model(nn.Module):
         if encoder.moments:
             width = [-1 - at * N_MOMENTS // len(MOMENT_PARTS) for at in range(len(MOMENT_PARTS))]
             token_weight[:, width] /= encoder.reach
-        descriptor = policy.from_descriptor.weight / policy.spread
+        times = 3 if policy.context else 1
+        descriptor = policy.from_descriptor.weight / policy.spread.repeat(times)
         tensors = {
             "edge_in_weight": edge_weight,
             "edge_in_bias": edge_bias,
@@ -128,7 +129,7 @@ class Model(nn.Module):
             "readout_bias": self.readout.bias,
             "policy_belief": policy.from_belief.weight,
             "policy_descriptor": descriptor,
-            "policy_bias": -descriptor @ policy.centre,
+            "policy_bias": -descriptor @ policy.centre.repeat(times),
             "policy_score": policy.weight,
         }
         if encoder.chunk is not None:

@@ -5,6 +5,9 @@
     fps_order    chunks in farthest-point order
     oracle       the unvisited chunk whose observation gives the true class the largest log-likelihood (an upper bound)
 
+With `context`, g_m is followed by the lowest and the highest value of each descriptor over the cloud's chunks: which
+chunk is worth a look depends on the whole outline, and at the first step the belief does not know it yet.
+
 Ablations of the scorer's inputs: `geometry` (W_u = 0), `belief` (W_g = 0), `additive` (w_u . tanh(W_u b) +
 w_g . tanh(W_g g_m), both inputs without their interaction).
 """
@@ -23,18 +26,22 @@ VISITED = -1e9  # masks a visited chunk; never -inf, which turns into NaN in a s
 class Policy(nn.Module):
     """Scores of all chunks from belief and descriptors."""
 
-    def __init__(self, n_belief: int, width: int, scorer: str = "bilinear") -> None:
+    def __init__(self, n_belief: int, width: int, scorer: str = "bilinear", context: bool = False) -> None:
         super().__init__()
         self.from_belief = nn.Linear(n_belief, width, bias=False)
-        self.from_descriptor = nn.Linear(N_DESCRIPTOR, width, bias=False)
+        self.from_descriptor = nn.Linear(N_DESCRIPTOR * (3 if context else 1), width, bias=False)
         self.weight = nn.Parameter(torch.randn(width) / width**0.5)
         self.register_buffer("centre", torch.zeros(N_DESCRIPTOR))
         self.register_buffer("spread", torch.ones(N_DESCRIPTOR))
-        self.scorer = scorer
+        self.scorer, self.context = scorer, context
 
     def geometry(self, descriptors: Tensor) -> Tensor:
         """Descriptors [b, M, 8] -> W_g g [b, M, d], once per cloud."""
-        g = self.from_descriptor((descriptors - self.centre) / self.spread)
+        g = (descriptors - self.centre) / self.spread
+        if self.context:
+            ends = (g.amin(dim=1, keepdim=True), g.amax(dim=1, keepdim=True))
+            g = torch.cat([g, *(end.expand_as(g) for end in ends)], dim=2)
+        g = self.from_descriptor(g)
         return g * 0.0 if self.scorer == "belief" else g
 
     def forward(self, belief: Tensor, geometry: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ class ModelRecipe:
     chunk_layer: bool = False  # one more map on the pooled tokens of a chunk
     moments: bool = False  # a group's token also sees mean and covariance of its points
     policy_width: int = 32
+    context: bool = False  # the policy also sees the lowest and highest of each descriptor over the cloud's chunks
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again
 
@@ -73,6 +74,7 @@ class TrainRecipe:
     imitation_steps: int = 8
     imitation_temperature: float = 0.3
     policy_alone: bool = False  # the belief is shaped by the answers only, the policy learns on top of it
+    policy_rate: float = 1.0  # times the learning rate, for the policy
     rate_penalty: float = 0.0
     rate_target: float = 0.3
     ema: float = 0.0  # decay per step of the averaged weights; 0 is off
@@ -93,6 +95,7 @@ class TrainRecipe:
                 raise ConfigError(f"train.{name} = {value} must be at least 0 and below 1")
         positive = (
             "learning_rate",
+            "policy_rate",
             "temperature_start",
             "temperature_end",
             "imitation_temperature",

@@ -91,7 +91,8 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
 def _start_from(model: Model, name: str, classes: tuple[str, ...]) -> None:
     """Take over the weights of a checkpoint; the read-out class by class, a class that it does not know starts afresh.
 
-    A fresh read-out would send large gradients into features that are good already.
+    A fresh read-out would send large gradients into features that are good already. A policy with other inputs or of
+    another width starts afresh.
     """
     stored = checkpoint.load(checkpoint.find(name))
     own, given = model.state_dict(), stored["model"]
@@ -100,6 +101,9 @@ def _start_from(model: Model, name: str, classes: tuple[str, ...]) -> None:
         if key in given and given[key].shape[1:] == own[key].shape[1:]:
             rows = [given[key][known[label]] if label in known else own[key][at] for at, label in enumerate(classes)]
             given[key] = torch.stack(rows)
+    policy = [key for key in own if key.startswith("policy.")]
+    if any(key in given and given[key].shape != own[key].shape for key in policy):
+        given.update({key: own[key] for key in policy})
     odd = [key for key in own if key not in given or given[key].shape != own[key].shape]
     if odd:
         raise ConfigError(f"train.start = '{name}': its part '{odd[0]}' does not fit this recipe's [model]")
@@ -122,11 +126,14 @@ def _fingerprint(examples: Examples) -> str:
 
 
 def _optimiser(recipe: Recipe, model: Model) -> torch.optim.Optimizer:
-    """AdamW; biases, gains and the neurons' own parameters do not decay."""
-    decays = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": decays, "weight_decay": recipe.train.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=recipe.train.learning_rate)
+    """AdamW; biases, gains and the neurons' own parameters do not decay. The policy may have a pace of its own."""
+    how = recipe.train
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        pace = how.policy_rate if name.startswith("policy.") else 1.0
+        groups.setdefault((how.weight_decay if parameter.ndim > 1 else 0.0, pace), []).append(parameter)
+    shaped = [{"params": own, "weight_decay": decay, "pace": pace} for (decay, pace), own in groups.items()]
+    return torch.optim.AdamW(shaped, lr=how.learning_rate)
 
 
 def _averaged(model: Model) -> list[tuple[str, Tensor]]:
@@ -282,7 +289,7 @@ def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
                 f"learning rate that is too high ({learning_rate(run.recipe, share):.2g} at this step) or broken input"
             )
     for group in run.optimiser.param_groups:
-        group["lr"] = learning_rate(run.recipe, share)
+        group["lr"] = learning_rate(run.recipe, share) * group["pace"]
     run.optimiser.step()
     if how.ema > 0.0:
         now = dict(_averaged(run.model))

@@ -55,6 +55,7 @@ def random_host(
     mask: bool = True,
     token_width: int | None = None,
     moments: bool = False,
+    context: bool = False,
 ) -> HostSpec:
     """A host of D = width and H = n_neurons; with a token width of its own it has a chunk layer."""
     first, second = edge_widths
@@ -93,7 +94,7 @@ def random_host(
         readout_weight=matrix(n_classes, n_neurons, 2.0),
         readout_bias=bias(n_classes),
         policy_belief=matrix(policy_width, n_neurons),
-        policy_descriptor=matrix(policy_width, N_DESCRIPTOR, 3.0),
+        policy_descriptor=matrix(policy_width, N_DESCRIPTOR * (3 if context else 1), 3.0),
         policy_bias=bias(policy_width),
         policy_score=bias(policy_width) * np.float32(10.0),
         scorer=scorer,

@@ -83,6 +83,18 @@ def test_a_bundle_comes_back_in_every_part(tmp_path, n_layers):
     assert to_bytes(again) == to_bytes(first)
 
 
+def test_a_policy_that_sees_the_whole_cloud_comes_back_from_the_file(tmp_path):
+    host = specs.random_host(np.random.default_rng(1), context=True)
+    write(tmp_path / "m.net", dataclasses.replace(make(), host=host))
+    again = read(tmp_path / "m.net")
+    assert again.host.context
+    assert not make().host.context
+    np.testing.assert_array_equal(again.host.policy_descriptor, host.policy_descriptor)
+    for odd in (host.policy_descriptor[:, :16], host.policy_descriptor[:, :7]):
+        with pytest.raises(ConfigError, match="policy_descriptor"):
+            dataclasses.replace(host, policy_descriptor=odd)
+
+
 def test_moments_come_back_from_the_file(tmp_path):
     host = specs.random_host(np.random.default_rng(1), moments=True)
     write(tmp_path / "m.net", dataclasses.replace(make(), host=host))

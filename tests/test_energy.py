@@ -130,6 +130,13 @@ def test_moments_cost_six_products_a_point_and_wider_tokens():
     assert encoder.macs == 3 * (8 * (6 * 8 + 8 * 12 + 6) + 45 * 16 + 16 * 16)
 
 
+def test_the_context_of_a_cloud_is_paid_once():
+    p = specs.random_perceiver(np.random.default_rng(0))
+    host = specs.random_host(np.random.default_rng(0), context=True)
+    *_, descriptors = components(host, p.head, p.chunking, Activity(1.0, 1.0, (0.1, 0.1)))
+    assert descriptors.macs == p.chunking.n_chunks * 8 * 8 + 16 * 8
+
+
 @pytest.mark.parametrize(("scorer", "step", "once"), [("geometry", 48, 384), ("additive", 48, 384), ("belief", 176, 0)])
 def test_a_policy_pays_for_what_it_looks_at(scorer, step, once):
     p = specs.random_perceiver(np.random.default_rng(0))

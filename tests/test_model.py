@@ -440,6 +440,39 @@ def test_the_bilinear_score_is_the_one_worked_out_by_hand() -> None:
     torch.testing.assert_close(scores, 3 * torch.tanh(torch.tensor([[0.5, 1.5]])))
 
 
+def test_the_context_is_the_lowest_and_the_highest_of_the_cloud() -> None:
+    policy = Policy(1, 1, context=True)
+    with torch.no_grad():
+        policy.from_belief.weight.fill_(0.0)
+        policy.from_descriptor.weight.fill_(0.0)
+        policy.from_descriptor.weight[0, [3, 8 + 3, 16 + 3]] = torch.tensor([1.0, 10.0, 100.0])
+        policy.centre[3], policy.spread[3] = 1.0, 4.0
+        descriptors = torch.zeros(2, 3, 8)
+        descriptors[:, :, 3] = torch.tensor([[1.0, 5.0, 9.0], [1.0, 1.0, 5.0]])  # standardised: 0, 1, 2 and 0, 0, 1
+        geometry = policy.geometry(descriptors)
+    assert geometry[..., 0].tolist() == [[200.0, 201.0, 202.0], [100.0, 100.0, 101.0]]
+
+
+@pytest.mark.parametrize("context", [False, True])
+@pytest.mark.parametrize("scorer", SCORERS)
+def test_the_deployed_policy_scores_as_the_trained_one(examples: Examples, scorer: str, context: bool) -> None:
+    model = some_model(examples, scorer=scorer, context=context)
+    host, batch = Host(model.host_spec()), examples.batch(np.arange(6))
+    belief = torch.randn(6, 10, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        geometry = model.policy.geometry(batch.descriptors)
+        expected = model.policy(belief, geometry)
+    descriptors = batch.descriptors.numpy().astype(np.float64)
+    deployed = host.geometry(descriptors)
+    np.testing.assert_allclose(deployed, geometry.numpy(), atol=1e-4)
+    found, wanted = host.scores(belief.numpy().astype(np.float64), deployed), expected.numpy()
+    np.testing.assert_allclose(found - found[:, :1], wanted - wanted[:, :1], atol=1e-4)
+    alone = np.concatenate([host.geometry(row[None]) for row in descriptors])
+    np.testing.assert_allclose(alone, deployed, rtol=0, atol=1e-12)
+    if context and scorer != "belief":
+        assert np.abs(host.geometry(descriptors[:, :3]) - deployed[:, :3]).max() > 1e-3  # fewer chunks, another context
+
+
 def test_a_sampled_choice_is_one_hot_forward_and_soft_backward() -> None:
     scores = torch.tensor([[0.0, 1.0, -1e9], [2.0, -1.0, 0.5]], requires_grad=True)
     choice = sample(scores, 0.5, torch.zeros(2, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,12 +29,10 @@ MODELS_FOLDER = Path(prefix.__file__).parent / "models"
 RULES = (ExitRule(), ExitRule(0.3, certified=True))
 
 
-def untrained(
-    scorer: str = "bilinear", mask: bool = True, token_width: int | None = None, moments: bool = False
-) -> Perceiver:
+def untrained(**host_parts: Any) -> Perceiver:
     rng = np.random.default_rng(0)
     head = specs.random_head(rng, 64, 64, 2)
-    host = specs.random_host(rng, 64, 64, 8, scorer=scorer, mask=mask, token_width=token_width, moments=moments)
+    host = specs.random_host(rng, 64, 64, 8, **host_parts)
     return Perceiver(head, host, COMPACT, load("shapes", "test", n_points=64).classes)
 
 
@@ -45,6 +44,7 @@ MODELS = {
     "untrained": untrained,
     "with a chunk layer": lambda: untrained(token_width=80),
     "with moments": lambda: untrained(moments=True),
+    "with context": lambda: untrained(context=True),
     "trained": trained,
 }
 
@@ -87,7 +87,7 @@ def test_streaming_equals_the_prefix_form_over_the_whole_test_split(model: str, 
 
 @pytest.mark.parametrize(("scorer", "mask"), [("geometry", True), ("belief", True), ("bilinear", False)])
 def test_the_forms_agree_for_every_way_to_choose(some, scorer: str, mask: bool) -> None:
-    assert compare(untrained(scorer, mask), [some[1][:6]], ExitRule(0.4))["equal"]
+    assert compare(untrained(scorer=scorer, mask=mask), [some[1][:6]], ExitRule(0.4))["equal"]
 
 
 def test_the_record_is_that_of_the_answers(some) -> None:

@@ -541,6 +541,32 @@ def test_a_stage_takes_the_read_out_class_by_class(finished: Path, examples: Exa
     assert torch.equal(own["mixer.project.weight"], stored["mixer.project.weight"])
 
 
+def test_a_policy_with_other_inputs_starts_afresh_and_the_rest_does_not(finished: Path, examples: Examples) -> None:
+    seeing = replace(TINY, model=replace(TINY.model, context=True))
+    fresh = training.start(seeing, CLASSES, examples).model.state_dict()
+    recipe = replace(seeing, train=replace(TINY.train, start=str(finished)))
+    own, stored = training.start(recipe, CLASSES, examples).model.state_dict(), checkpoint.load(finished)["model"]
+    for key, value in own.items():
+        if not key.endswith((".factor", ".state_bits")):
+            assert torch.equal(value, fresh[key] if key.startswith("policy.") else stored[key]), key
+    assert any(not torch.equal(own[k], stored[k]) for k in own if k.startswith("policy.") and k in stored
+               and own[k].shape == stored[k].shape)  # fmt: skip
+
+
+def test_the_policy_learns_at_its_own_pace(examples: Examples) -> None:
+    def first_move(rate: float) -> tuple[float, float]:
+        run = training.start(replace(TINY, train=replace(TINY.train, policy_rate=rate)), CLASSES, examples)
+        before = {name: p.detach().clone() for name, p in run.model.named_parameters()}
+        training._update(run, sum(p.sum() for p in run.model.parameters()), 0.5, 0)
+        moved = {name: float((p - before[name]).abs().max()) for name, p in run.model.named_parameters()}
+        return moved["policy.weight"], moved["readout.bias"]
+
+    policy, other = first_move(1.0)
+    faster, same = first_move(5.0)
+    assert faster == pytest.approx(5.0 * policy, rel=1e-3)
+    assert same == other
+
+
 def test_a_stage_refuses_weights_of_another_size(finished: Path, examples: Examples, tmp_path: Path) -> None:
     wider = replace(TINY, model=replace(TINY.model, width=9), train=replace(TINY.train, start=str(finished)))
     with pytest.raises(ConfigError, match="does not fit this recipe's"):
