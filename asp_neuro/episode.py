@@ -67,11 +67,11 @@ Episodes = Generator[Request, Response, list[Answer]]
 
 
 class _Batch:
-    """Clouds still under way, row by row; `rows` are their places in the answer list."""
+    """A batch of clouds; carry and belief have a row for each one under way, everything else for every cloud."""
 
     def __init__(self, host: Host, chunks: Chunks) -> None:
         n = len(chunks)
-        self.rows = np.arange(n)
+        self.rows = np.arange(n)  # those under way
         self.points = chunks.points.astype(np.float64)  # whole grid steps
         self.members = chunks.members.astype(np.intp)
         self.belongs = chunks.belongs()
@@ -83,20 +83,20 @@ class _Batch:
         self.belief = host.belief(np.zeros((n, len(host.spec.belief_gain))))
 
     def keep(self, going: np.ndarray) -> None:
-        for name, value in vars(self).items():
-            setattr(self, name, value[going])
+        self.rows, self.carry, self.belief = self.rows[going], self.carry[going], self.belief[going]
 
 
 def encode(host: Host, batch: _Batch, chosen: np.ndarray) -> np.ndarray:
     """Gates [b, 4 D] of the chosen chunk of each cloud; only its groups are encoded, and those in two chunks once."""
-    looked_at = batch.belongs[np.arange(len(chosen)), chosen]  # [b, G]
-    row, group = np.nonzero(looked_at & ~batch.known)
-    if len(row):
+    looked_at = batch.belongs[batch.rows, chosen]  # [b, G]
+    at, group = np.nonzero(looked_at & ~batch.known[batch.rows])
+    if len(at):
+        row = batch.rows[at]
         batch.tokens[row, group] = host.tokens(batch.points[row[:, None], batch.members[row, group]])
         batch.known[row, group] = True
-    row, group = np.nonzero(looked_at)  # sorted by row
-    starts = np.searchsorted(row, np.arange(len(chosen)))
-    return host.gates(np.maximum.reduceat(batch.tokens[row, group], starts, axis=0))
+    at, group = np.nonzero(looked_at)  # sorted by cloud
+    starts = np.searchsorted(at, np.arange(len(chosen)))
+    return host.gates(np.maximum.reduceat(batch.tokens[batch.rows[at], group], starts, axis=0))
 
 
 def host_drives(host: Host, chunks: Chunks) -> np.ndarray:
@@ -112,11 +112,11 @@ def choose(host: Host, batch: _Batch, order: np.ndarray | None, step: int, watch
     """The next chunk of each cloud: the best-scored one not yet visited, or the next of a given order [n, M]."""
     if order is not None:
         return order[batch.rows, step]
-    scores = host.scores(batch.belief, batch.geometry)
+    scores, visited = host.scores(batch.belief, batch.geometry[batch.rows]), batch.visited[batch.rows]
     if watch is not None and step > 0:  # the first choice rests on no membrane
-        watch.chose(scores, ~batch.visited if host.spec.mask else np.ones_like(batch.visited))
+        watch.chose(scores, ~visited if host.spec.mask else np.ones_like(visited))
     if host.spec.mask:
-        scores = np.where(batch.visited, -1e9, scores)
+        scores = np.where(visited, -1e9, scores)
     return scores.argmax(axis=1)
 
 
@@ -141,7 +141,7 @@ def episodes(
     going: np.ndarray | None = None
     for step in range(chunks.n_chunks):
         chosen = choose(host, batch, order, step, watch)
-        batch.visited[np.arange(len(chosen)), chosen] = True
+        batch.visited[batch.rows, chosen] = True
         drive_int, batch.carry = host.mix(batch.carry, encode(host, batch, chosen))
         response = yield Request(drive_int, going)
         membrane = response.membrane / units
