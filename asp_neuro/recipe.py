@@ -75,6 +75,7 @@ class TrainRecipe:
     imitation_temperature: float = 0.3
     policy_alone: bool = False  # the belief is shaped by the answers only, the policy learns on top of it
     policy_rate: float = 1.0  # times the learning rate, for the policy
+    policy_only: bool = False  # nothing else learns; all other parts stay as `start` left them, on the grid if it was
     rate_penalty: float = 0.0
     rate_target: float = 0.3
     ema: float = 0.0  # decay per step of the averaged weights; 0 is off
@@ -104,6 +105,8 @@ class TrainRecipe:
         for name in positive:
             if not getattr(self, name) > 0.0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} must be above 0")
+        if self.policy_only and not self.start:
+            raise ConfigError("train.policy_only = true needs train.start, the model whose policy is to learn")
         if not self.headroom >= 1.0:
             raise ConfigError(f"train.headroom = {self.headroom} must be at least 1")
         for name in (

@@ -80,7 +80,9 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     sample_index = np.random.default_rng(recipe.seed).permutation(len(examples))[:512]
     model.measure(examples.batch(np.sort(sample_index)))
     if recipe.train.start:
-        _start_from(model, recipe.train.start, classes)
+        _start_from(model, recipe.train.start, classes, recipe.train.policy_only)
+    if recipe.train.policy_only:
+        model.requires_grad_(False).policy.requires_grad_()
     average = {k: v.clone() for k, v in _averaged(model)}
     run = Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
     if recipe.train.balance > 0.0:
@@ -88,13 +90,15 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     return run
 
 
-def _start_from(model: Model, name: str, classes: tuple[str, ...]) -> None:
+def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool = False) -> None:
     """Take over the weights of a checkpoint; the read-out class by class, a class that it does not know starts afresh.
 
     A fresh read-out would send large gradients into features that are good already. A policy with other inputs or of
-    another width starts afresh.
+    another width starts afresh. `whole`: the head's integer scales are taken over too.
     """
     stored = checkpoint.load(checkpoint.find(name))
+    if whole and list(classes) != list(stored["classes"]):
+        raise ConfigError(f"train.policy_only: the data's classes are not those of train.start = '{name}'")
     own, given = model.state_dict(), stored["model"]
     known = {label: row for row, label in enumerate(stored["classes"])}
     for key in ("readout.weight", "readout.bias"):
@@ -107,8 +111,9 @@ def _start_from(model: Model, name: str, classes: tuple[str, ...]) -> None:
     odd = [key for key in own if key not in given or given[key].shape != own[key].shape]
     if odd:
         raise ConfigError(f"train.start = '{name}': its part '{odd[0]}' does not fit this recipe's [model]")
-    kept = {k: given[k] for k in own if not k.endswith((".factor", ".state_bits"))}  # those are found on the grid again
+    kept = {k: given[k] for k in own if whole or not k.endswith((".factor", ".state_bits"))}  # or they are found again
     model.load_state_dict({**own, **kept})
+    model.head.deploy = whole and bool(stored.get("deploy", False))
 
 
 def class_weight(labels: np.ndarray, n_classes: int, balance: float) -> Tensor:
@@ -252,7 +257,7 @@ def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float
     order = rng.permutation(len(examples))
     n_batches = len(examples) // how.batch or 1
     total, rate = 0.0, 0.0
-    model.train()
+    model.train(not how.policy_only)  # what does not learn keeps its statistics too
     for number, index in enumerate(np.array_split(order[: n_batches * how.batch], n_batches)):
         share = (run.epoch + number / n_batches) / how.epochs
         noise = torch.rand(n_chunks, len(index), n_chunks, generator=noise_source).clamp(1e-9, 1.0 - 1e-7)
@@ -357,7 +362,7 @@ def train(
     first_deploy = recipe.train.epochs - recipe.train.deploy_epochs
     while run.epoch < recipe.train.epochs:
         began = time.perf_counter()
-        if run.epoch == first_deploy and recipe.train.deploy_epochs:
+        if run.epoch == first_deploy and recipe.train.deploy_epochs and not run.model.head.deploy:
             with Averaged(run) as model:
                 run.before_deploy = accuracy_at(evaluate(model, validation))
             enter_deploy(run, examples)

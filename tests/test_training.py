@@ -553,6 +553,33 @@ def test_a_policy_with_other_inputs_starts_afresh_and_the_rest_does_not(finished
                and own[k].shape == stored[k].shape)  # fmt: skip
 
 
+def test_a_policy_can_learn_alone_on_a_finished_model(
+    finished: Path, examples: Examples, validation: Examples, tmp_path: Path
+) -> None:
+    how = {"start": str(finished), "policy_only": True, "imitation": 1.0, "epochs": 2, "deploy_epochs": 2}
+    recipe = replace(TINY, model=replace(TINY.model, context=True)).changed(train=how)
+    train(recipe, CLASSES, examples, validation, tmp_path / "model.pt")
+    before, after = load_model(finished), load_model(tmp_path / "model.pt")
+    assert before[0].head.deploy
+    assert after[0].head.deploy
+    stored, own = before[0].state_dict(), after[0].state_dict()
+    for key, value in own.items():
+        if not key.startswith("policy."):
+            assert torch.equal(value, stored[key]), key  # integer scales and statistics included
+    fresh = training.start(recipe, CLASSES, examples).model.policy
+    assert not torch.equal(after[0].policy.from_descriptor.weight, fresh.from_descriptor.weight)
+    answers = [evaluate(model, validation, "fps_order").logits for model in (before[0], after[0])]
+    assert np.array_equal(*answers)
+
+
+def test_a_policy_cannot_learn_alone_on_nothing(finished: Path, examples: Examples) -> None:
+    with pytest.raises(ConfigError, match=r"needs train\.start"):
+        TINY.changed(train={"policy_only": True})
+    recipe = TINY.changed(train={"policy_only": True, "start": str(finished)})
+    with pytest.raises(ConfigError, match="classes are not those"):
+        training.start(recipe, CLASSES[:-1], examples)
+
+
 def test_the_policy_learns_at_its_own_pace(examples: Examples) -> None:
     def first_move(rate: float) -> tuple[float, float]:
         run = training.start(replace(TINY, train=replace(TINY.train, policy_rate=rate)), CLASSES, examples)
