@@ -83,28 +83,19 @@ def test_a_bundle_comes_back_in_every_part(tmp_path, n_layers):
     assert to_bytes(again) == to_bytes(first)
 
 
-def test_a_policy_that_sees_the_whole_cloud_comes_back_from_the_file(tmp_path):
-    host = specs.random_host(np.random.default_rng(1), context=True)
+@pytest.mark.parametrize(
+    ("part", "array", "cuts"), [("moments", "token_in_weight", (10, 31)), ("context", "policy_descriptor", (8, 17))]
+)
+def test_what_a_host_may_see_comes_back_from_the_file(tmp_path, part, array, cuts):
+    host = specs.random_host(np.random.default_rng(1), **{part: True})
     write(tmp_path / "m.net", dataclasses.replace(make(), host=host))
     again = read(tmp_path / "m.net")
-    assert again.host.context
-    assert not make().host.context
-    np.testing.assert_array_equal(again.host.policy_descriptor, host.policy_descriptor)
-    for odd in (host.policy_descriptor[:, :16], host.policy_descriptor[:, :7]):
-        with pytest.raises(ConfigError, match="policy_descriptor"):
-            dataclasses.replace(host, policy_descriptor=odd)
-
-
-def test_moments_come_back_from_the_file(tmp_path):
-    host = specs.random_host(np.random.default_rng(1), moments=True)
-    write(tmp_path / "m.net", dataclasses.replace(make(), host=host))
-    again = read(tmp_path / "m.net")
-    assert again.host.moments
-    assert not make().host.moments
-    np.testing.assert_array_equal(again.host.token_in_weight, host.token_in_weight)
-    for odd in (host.token_in_weight[:, :-10], host.token_in_weight[:, :-31]):
-        with pytest.raises(ConfigError, match="token_in_weight"):
-            dataclasses.replace(host, token_in_weight=odd)
+    assert getattr(again.host, part)
+    assert not getattr(make().host, part)
+    np.testing.assert_array_equal(getattr(again.host, array), getattr(host, array))
+    for missing in cuts:
+        with pytest.raises(ConfigError, match=array):
+            dataclasses.replace(host, **{array: getattr(host, array)[:, :-missing]})
 
 
 def test_a_chunk_layer_comes_back_whole_or_not_at_all(tmp_path):
