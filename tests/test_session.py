@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -39,16 +40,29 @@ def scene():
 
 @pytest.fixture
 def groups(monkeypatch):
-    """The process groups that were started, and proof that segments of theirs existed."""
-    started: dict[int, list[str]] = {}
+    """The process groups that were started, and proof that segments of theirs existed.
+
+    Looked for all along: a process that fails may have cleaned up by itself before the session is ended.
+    """
+    started: dict[int, set[str]] = {}
+    seen: set[str] = set()
+    over = threading.Event()
     end = session._end
 
+    def look():
+        while not over.wait(0.01):
+            seen.update(left_by(os.getpid()))
+
     def noted_end(process, prefix):
-        started[process.pid] = left_by(os.getpid())
+        started[process.pid] = seen.union(left_by(os.getpid()))
         end(process, prefix)
 
     monkeypatch.setattr(session, "_end", noted_end)
-    return started
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    yield started
+    over.set()
+    watcher.join()
 
 
 FAULTS = [
