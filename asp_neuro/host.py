@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asp_neuro.cloud import GRID, MOMENT_PAIRS, MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS
+from asp_neuro.cloud import GRID, MOMENT_PAIRS, MOMENT_PARTS, N_CONTEXT, N_DESCRIPTOR, N_MOMENTS
 from asp_neuro.errors import ConfigError
 from asp_neuro.head_spec import DRIVE_MAX
 from asp_neuro.membrane import DRIVE_BITS
@@ -108,7 +108,7 @@ class HostSpec:
             "readout_weight": (classes, neurons),
             "readout_bias": (classes,),
             "policy_belief": (policy, neurons),
-            "policy_descriptor": (policy, N_DESCRIPTOR * (3 if self.context else 1)),
+            "policy_descriptor": (policy, N_CONTEXT if self.context else N_DESCRIPTOR),
             "policy_bias": (policy,),
             "policy_score": (policy,),
             **({"embedding_in_weight": (width, token), "embedding_in_bias": (width,)} if layered else {}),

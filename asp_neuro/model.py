@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asp_neuro.cloud import MOMENT_PARTS, N_MOMENTS
+from asp_neuro.cloud import MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS
 from asp_neuro.encoder import Encoder
 from asp_neuro.heads.slayer import Folded, SpikingHead, State
 from asp_neuro.host import HostSpec
@@ -106,7 +106,7 @@ class Model(nn.Module):
         if encoder.moments:
             width = [-1 - at * N_MOMENTS // len(MOMENT_PARTS) for at in range(len(MOMENT_PARTS))]
             token_weight[:, width] /= encoder.reach
-        times = 3 if policy.context else 1
+        times = policy.from_descriptor.in_features // N_DESCRIPTOR  # with a context, thrice the same scales
         descriptor = policy.from_descriptor.weight / policy.spread.repeat(times)
         tensors = {
             "edge_in_weight": edge_weight,

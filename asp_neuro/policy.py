@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from asp_neuro.cloud import N_DESCRIPTOR
+from asp_neuro.cloud import N_CONTEXT, N_DESCRIPTOR
 
 RULES = ("learned", "random", "fps_order", "oracle")
 VISITED = -1e9  # masks a visited chunk; never -inf, which turns into NaN in a softmax over nothing
@@ -29,7 +29,7 @@ class Policy(nn.Module):
     def __init__(self, n_belief: int, width: int, scorer: str = "bilinear", context: bool = False) -> None:
         super().__init__()
         self.from_belief = nn.Linear(n_belief, width, bias=False)
-        self.from_descriptor = nn.Linear(N_DESCRIPTOR * (3 if context else 1), width, bias=False)
+        self.from_descriptor = nn.Linear(N_CONTEXT if context else N_DESCRIPTOR, width, bias=False)
         self.weight = nn.Parameter(torch.randn(width) / width**0.5)
         self.register_buffer("centre", torch.zeros(N_DESCRIPTOR))
         self.register_buffer("spread", torch.ones(N_DESCRIPTOR))

@@ -107,6 +107,8 @@ class TrainRecipe:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} must be above 0")
         if self.policy_only and not self.start:
             raise ConfigError("train.policy_only = true needs train.start, the model whose policy is to learn")
+        if self.policy_only and self.forget > 0.0:
+            raise ConfigError(f"train.forget = {self.forget} would change answers that train.policy_only leaves alone")
         if not self.headroom >= 1.0:
             raise ConfigError(f"train.headroom = {self.headroom} must be at least 1")
         for name in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from asp_neuro.bundle import Golden, make_golden
-from asp_neuro.cloud import N_DESCRIPTOR, N_MOMENTS, Chunking
+from asp_neuro.cloud import N_CONTEXT, N_DESCRIPTOR, N_MOMENTS, Chunking
 from asp_neuro.head_spec import HeadSpec, LayerSpec
 from asp_neuro.host import HostSpec
 from asp_neuro.membrane import align_shift
@@ -94,7 +94,7 @@ def random_host(
         readout_weight=matrix(n_classes, n_neurons, 2.0),
         readout_bias=bias(n_classes),
         policy_belief=matrix(policy_width, n_neurons),
-        policy_descriptor=matrix(policy_width, N_DESCRIPTOR * (3 if context else 1), 3.0),
+        policy_descriptor=matrix(policy_width, N_CONTEXT if context else N_DESCRIPTOR, 3.0),
         policy_bias=bias(policy_width),
         policy_score=bias(policy_width) * np.float32(10.0),
         scorer=scorer,

@@ -69,7 +69,7 @@ def main() -> None:
         for section, values in changes(change).items():
             plain[section] = {**plain.get(section, {}), **values}
     how = recipes.from_dict(asked.recipe, plain)
-    alone = {"random_share": 1.0, "imitation": 0.0, "start": "", "ema": 0.998}
+    alone = {"random_share": 1.0, "imitation": 0.0, "start": "", "policy_only": False, "ema": 0.998}
     how = how.changed(train={"epochs": asked.epochs, "deploy_epochs": 0, **alone})
     clouds = load(locate(how.data.name, asked.data), "train", n_points=how.chunking.n_points)
     last = last_of_each_class(clouds.names, clouds.labels, SHARE, MOST)
