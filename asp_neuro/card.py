@@ -44,7 +44,9 @@ def training(name: str) -> dict[str, str]:
     return {
         "training, wall clock, beside other work": f"{minutes}; seed {last['seed']}",
         "parameters": f"{last['parameters']:,}",
-        "validation, full budget": percent(last["accuracy_at"]["M"]),
+        "validation, full budget": percent(last["accuracy_at"]["M"])
+        if last.get("unseen", True)
+        else "trained on, once every choice was made",
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -30,6 +29,7 @@ from asp_neuro.report import progress, to_json
 BACKENDS = ("fast", "sim", "loihi2")
 BATCH = 256
 SHAPES = 64  # built-in clouds that stand in where only the size of chunks matters
+PILOT_SEED = 0  # which calibration clouds plan where the validation clouds were trained on
 OnAnswer = Callable[[int, Answer], None]
 
 
@@ -330,11 +330,10 @@ def record(deployed: Deployed, clouds: CloudSet) -> Recording:
 
 @dataclass(frozen=True)
 class Certification:
-    """A plan, the certificate that followed, and the recordings behind them."""
+    """A plan, the certificate that followed, and the recording that it was tested on."""
 
     plan: Plan
     certificate: Certificate
-    validation: Recording
     calibration: Recording
 
 
@@ -348,29 +347,40 @@ def certify(
 ) -> Certification:
     """Plan on validation, test on calibration, once. Nothing is stored here.
 
-    With `exit_threshold` the exit stays there and what is certified is the acceptance of J.1: the margin at the stop.
+    A model that was trained on the validation clouds too (`data.also`) is planned for on a quarter of the calibration
+    clouds, and tested on the others. With `exit_threshold` the exit stays there and what is certified is the acceptance
+    of J.1: the margin at the stop.
     """
     certificates.check_levels(alpha, delta)
+    trained = deployed.bundle.recipe.get("data", {}).get("also", [])
+    if "calibration" in trained:
+        raise InputError(
+            "this model was trained on its calibration clouds; a certificate needs clouds that it never saw"
+        )
     splits = {name: clouds_of(deployed, data, name, up, None) for name in ("train", "validation", "calibration")}
-    hashes = {name: _cloud_hashes(clouds) for name, clouds in splits.items()}
+    hashes = {name: clouds.hashes() for name, clouds in splits.items()}
     certificates.check_disjoint(hashes["calibration"], hashes["train"], "training")
     certificates.check_disjoint(hashes["calibration"], hashes["validation"], "validation")
-    validation, calibration = splits["validation"], splits["calibration"]
-    recordings = [record(deployed, clouds) for clouds in (validation, calibration)]
-    if exit_threshold is not None:
-        recordings = [certificates.at_exit(recording, exit_threshold) for recording in recordings]
-    model, data_hashes = deployed.sha256, (validation.sha256(), calibration.sha256())
+
+    def recorded(name: str) -> Recording:
+        recording = record(deployed, splits[name])
+        return recording if exit_threshold is None else certificates.at_exit(recording, exit_threshold)
+
+    calibration, model = recorded("calibration"), deployed.sha256
+    about: dict[str, Any] = {"model_sha256": model, "data_sha256": splits["calibration"].sha256(), "backend": "fast"}
+    if "validation" in trained:
+        made, found = certificates.certify_alone(calibration, alpha, delta, seed=PILOT_SEED, **about)
+        return Certification(made, found, certificates.pilot_split(calibration, PILOT_SEED)[1])
     made = certificates.plan(
-        recordings[0], alpha, delta, len(calibration), model_sha256=model, data_sha256=data_hashes[0]
+        recorded("validation"),
+        alpha,
+        delta,
+        len(splits["calibration"]),
+        model_sha256=model,
+        data_sha256=splits["validation"].sha256(),
     )
-    found = certificates.certify(
-        recordings[1], made, model_sha256=model, data_sha256=data_hashes[1], split="calibration", backend="fast"
-    )
-    return Certification(made, found, *recordings)
-
-
-def _cloud_hashes(clouds: CloudSet) -> list[str]:
-    return [hashlib.sha256(np.ascontiguousarray(points).data).hexdigest() for points in clouds.points]
+    found = certificates.certify(calibration, made, split="calibration", **about)
+    return Certification(made, found, calibration)
 
 
 def store(deployed: Deployed, found: Certification) -> Deployed:

@@ -27,6 +27,7 @@ from asp_neuro.report import say, table
 from asp_neuro.training import load_model
 
 MODELNET = "trained on ModelNet, which is offered for academic research only"
+TRAINED_ON = " (it was trained on them)"
 BATCH = 256
 N_GOLDEN = 4  # clouds
 FIRST = 4  # chunks
@@ -61,7 +62,8 @@ def export(checkpoint: str | Path, data: str | Path | None = None, up: str | Non
         "training": stored.get("report", {}),
         "discretised_at_export": not stored.get("deploy", False),
     }
-    measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation)
+    unseen = "validation" not in recipe.data.also
+    measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation, unseen)
     chunks = None if validation is None else validation.chunks[:N_GOLDEN]
     golden = make_golden(head, _drives(perceiver, chunks), host, recipe.chunking, golden_points(recipe.chunking))
     if measured is not None:
@@ -109,7 +111,7 @@ def _discretise(
     model.head.deploy = True
 
 
-def _measure(model: Model, perceiver: Perceiver, examples: Examples) -> tuple[dict[str, Any], Agreement]:
+def _measure(model: Model, perceiver: Perceiver, examples: Examples, unseen: bool) -> tuple[dict[str, Any], Agreement]:
     """Float model, trained module and exported network side by side, at full budget, on the validation split."""
     deployed = evaluate(model, examples)
     model.head.deploy = False
@@ -122,6 +124,7 @@ def _measure(model: Model, perceiver: Perceiver, examples: Examples) -> tuple[di
     same = deployed.order == np.array([answer.order for answer in answers]).T  # [T, n]
     measured = {
         "split": "validation",
+        "unseen": unseen,
         "n": len(examples),
         "float_accuracy": accuracy_at(floating)["M"],
         "deploy_accuracy": float((labels == examples.labels).mean()),
@@ -181,7 +184,7 @@ def _text(bundle: Bundle, measured: dict[str, Any] | None, agreement: Agreement 
     if measured:
         float_share, deploy_share = 100.0 * measured["float_accuracy"], 100.0 * measured["deploy_accuracy"]
         lines.append(
-            f"accuracy at full budget on {measured['n']} validation clouds: "
+            f"accuracy at full budget on {measured['n']} validation clouds{'' if measured['unseen'] else TRAINED_ON}: "
             f"float model {float_share:.1f} %, exported network {deploy_share:.1f} %"
         )
     if agreement:

@@ -18,6 +18,7 @@ from asp_neuro.cloud import Augmentation, Chunking
 from asp_neuro.errors import ConfigError, MissingError, nearest
 
 SEEDS = 2**32
+HELD_OUT = ("validation", "calibration")  # carved from the training data: to choose by, and to certify with
 SCORERS = ("bilinear", "geometry", "belief", "additive")
 
 
@@ -25,7 +26,17 @@ SCORERS = ("bilinear", "geometry", "belief", "additive")
 class DataRecipe:
     name: str = "shapes"  # a built-in name, or the kind of data that `--data` must hold
     classes: tuple[str, ...] = ()  # classes that the data must have; none: whatever is there
-    without: tuple[str, ...] = ()  # data sets whose validation and calibration clouds are not trained on either
+    also: tuple[str, ...] = ()  # splits trained on besides "train": a last training, when nothing is left to choose
+    without: tuple[str, ...] = ()  # sets whose validation and calibration clouds are not trained on, or SET/SPLIT
+
+    def __post_init__(self) -> None:
+        for split in self.also:
+            if split not in HELD_OUT:
+                raise ConfigError(f"data.also = '{split}'{nearest(split, HELD_OUT)}")
+        for entry in self.without:
+            split = entry.partition("/")[2]
+            if "/" in entry and split not in HELD_OUT:
+                raise ConfigError(f"data.without = '{entry}': no split '{split}'{nearest(split, HELD_OUT)}")
 
 
 @dataclass(frozen=True)

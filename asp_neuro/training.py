@@ -421,6 +421,7 @@ def _finish(run: Run, labels: np.ndarray, validation: Examples, out: Path, part:
             "accuracy_at": accuracy_at(deployed),
             "firing_rate": [float(r) for r in deployed.firing_rate],
             "split": "validation",
+            "unseen": "validation" not in run.recipe.data.also,
             "seed": run.recipe.seed,
         }
         if main:

@@ -511,9 +511,8 @@ def models(args: argparse.Namespace) -> Outcome:
     for name in bundles.shipped():
         b = deployment.open_bundle(name).bundle
         measured = b.record.get("deployment", {})
-        rows.append(
-            (name, len(b.classes), b.chunking.n_chunks, _share(measured.get("deploy_accuracy")), b.licence or "-")
-        )
+        right = _share(measured.get("deploy_accuracy")) if measured.get("unseen", True) else "trained on"
+        rows.append((name, len(b.classes), b.chunking.n_chunks, right, b.licence or "-"))
     header = ("name", "classes", "chunks", "validation accuracy", "licence of the data")
     keys = ("name", "classes", "chunks", "validation_accuracy", "licence")
     return Outcome({"models": [dict(zip(keys, row)) for row in rows]}, table(rows, header) if rows else "none shipped")

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from asp_neuro import checkpoint, training
 from asp_neuro import recipe as recipes
-from asp_neuro import training
-from asp_neuro.data import CloudSet, load, locate
+from asp_neuro.data import NAMES, CloudSet, Place, load, locate
 from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.examples import examples_of
 from asp_neuro.recipe import Recipe
@@ -52,18 +52,17 @@ def train(
     keep_memory()
     with processes(), _shown(how, tensorboard) as show:
         main = training.world()[0] == 0
-        clouds = {split: load(locate(how.data.name, data), split, n_points=how.chunking.n_points, up=up)
-                  for split in ("train", "validation")}  # fmt: skip
-        clouds["train"] = _without(clouds["train"], how, data, up)
-        _check_classes(how, clouds["train"])
+        clouds = training_clouds(how, data, up)
+        _check_classes(how, clouds)
+        _check_start(how, data, up)
         if main:
-            say(f"training '{how.name}', seed {how.seed}, on {clouds['train'].source}")
-        examples = examples_of(clouds["train"], how.chunking, change=how.augment, seed=how.seed)
+            say(f"training '{how.name}', seed {how.seed}, on {clouds.source}, {len(clouds)} clouds")
+        examples = examples_of(clouds, how.chunking, change=how.augment, seed=how.seed)
         if teacher is not None:
-            examples = dataclasses.replace(examples, teacher=teacher_logits(teacher, clouds["train"]))
-        validation = examples_of(clouds["validation"], how.chunking)
+            examples = dataclasses.replace(examples, teacher=teacher_logits(teacher, clouds))
+        validation = examples_of(_split(how, "validation", data, up), how.chunking)
         return training.train(
-            how, clouds["train"].classes, examples, validation, out, resume=resume, show=show if main else None
+            how, clouds.classes, examples, validation, out, resume=resume, show=show if main else None
         )
 
 
@@ -89,16 +88,61 @@ def adjusted(recipe: Recipe, epochs: int | None, seed: int | None) -> Recipe:
     return recipe if seed is None else dataclasses.replace(recipe, seed=seed)
 
 
-def _without(clouds: CloudSet, recipe: Recipe, data: str | Path | None, up: str | None) -> CloudSet:
-    """The training clouds that no data set of `data.without` validates or calibrates with.
+def training_clouds(recipe: Recipe, data: str | Path | None = None, up: str | None = None) -> CloudSet:
+    """The clouds that a recipe trains on: train and `data.also`, but none that a set of `data.without` judges with.
 
     ModelNet10 is a part of ModelNet40: weights that are to start a ModelNet10 training must not have seen its clouds.
     """
+    clouds = _split(recipe, "train", data, up)
+    for split in recipe.data.also:
+        clouds = clouds.joined(_split(recipe, split, data, up))
     taken: set[str] = set()
-    for name in recipe.data.without:
-        for split in ("validation", "calibration"):
-            taken |= set(load(locate(name, data), split, n_points=recipe.chunking.n_points, up=up).names)
+    for entry in recipe.data.without:
+        name, _, only = entry.partition("/")
+        for split in (only,) if only else recipes.HELD_OUT:
+            taken |= set(load(_other(name, data), split, n_points=recipe.chunking.n_points, up=up).names)
     return clouds.subset(np.array([name not in taken for name in clouds.names])) if taken else clouds
+
+
+def _other(name: str, data: str | Path | None) -> Place:
+    """Another data set than that of the recipe: `data` may be where it lies, but not what it is called."""
+    return locate(name, None if str(data) in NAMES else data)
+
+
+def _split(recipe: Recipe, split: str, data: str | Path | None, up: str | None) -> CloudSet:
+    return load(locate(recipe.data.name, data), split, n_points=recipe.chunking.n_points, up=up)
+
+
+def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> None:
+    """No cloud that this recipe holds out may be among those that the weights it starts from were trained on."""
+    if not recipe.train.start:
+        return
+    held = [split for split in recipes.HELD_OUT if split not in recipe.data.also]
+    own = {split: _split(recipe, split, data, up).hashes() for split in held}
+    name = recipe.train.start
+    while name:
+        stored = checkpoint.load(checkpoint.find(name))
+        before = recipes.from_dict(name, stored["recipe"])
+        seen = _seen(before, data, up)
+        for split, hashes in own.items():
+            if shared := seen & set(hashes):
+                raise ConfigError(
+                    f"train.start = '{name}' was trained on {len(shared)} of the {len(hashes)} {split} clouds; "
+                    "start from weights that never saw them (data.without in the recipe of that stage)"
+                )
+        name = before.train.start
+
+
+def _seen(recipe: Recipe, data: str | Path | None, up: str | None) -> set[str]:
+    """Hashes of the clouds that a finished training has seen; none where its data are not at hand."""
+    name = recipe.data.name
+    try:
+        place = _other(name, data)
+    except MissingError:
+        return set()
+    if place.name == "folder" and name != "shapes":  # a person's own clouds, and weights from ModelNet
+        return set()
+    return set(training_clouds(recipe, None if str(data) in NAMES else data, up).hashes())
 
 
 def _check_classes(recipe: Recipe, clouds: CloudSet) -> None:
@@ -203,7 +247,7 @@ def summary(report: dict[str, Any]) -> str:
     lines = [
         f"{report['out']}: recipe '{report['recipe']}', seed {report['seed']}, {report['parameters']:,} parameters, "
         f"{report['seconds']:.0f} s",
-        table(rows, ("observations", "validation accuracy")),
+        table(rows, ("observations", "validation accuracy" if report["unseen"] else "on validation, trained on")),
     ]
     if report["deploy_accuracy"] is not None:
         before = report["before_deploy"]

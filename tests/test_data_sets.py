@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,16 @@ def test_a_subset_keeps_clouds_labels_and_names_together() -> None:
     np.testing.assert_array_equal(part.points[1], small_set().points[0])
     assert small_set().subset(np.array([False, True, False])).names == ("b",)
     assert len(small_set().subset([])) == 0
+
+
+def test_two_sets_of_the_same_classes_are_joined_one_after_the_other() -> None:
+    clouds = load("shapes", "train", n_points=16).subset(range(6))
+    both = clouds.subset([3, 1]).joined(clouds.subset([5]))
+    assert both.names == clouds.subset([3, 1, 5]).names
+    assert both.hashes() == clouds.subset([3, 1, 5]).hashes()
+    assert len(set(clouds.hashes())) == 6
+    with pytest.raises(InputError, match="its classes are not those of"):
+        clouds.joined(replace(clouds.subset([5]), classes=clouds.classes[::-1]))
 
 
 def test_the_hash_sees_every_part_but_the_source() -> None:

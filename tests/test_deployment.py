@@ -205,3 +205,23 @@ def test_a_head_that_breaks_a_design_rule_is_refused_before_a_simulation(compact
     monkeypatch.setattr("asp_neuro.session.simulate", lambda *args, **keys: pytest.fail("a simulation was started"))
     with pytest.raises(CheckFailed, match="cores"):
         deployment.run(compact, clouds, ExitRule(), backend="sim")
+
+
+def trained_also_on(deployed: deployment.Deployed, *splits: str) -> deployment.Deployed:
+    recipe = dict(deployed.bundle.recipe, data={**deployed.bundle.recipe["data"], "also": list(splits)})
+    return dataclasses.replace(deployed, bundle=dataclasses.replace(deployed.bundle, recipe=recipe))
+
+
+def test_a_model_that_was_trained_on_validation_is_planned_for_on_calibration_clouds(compact):
+    n = len(load("shapes", "calibration"))
+    usual, other = deployment.certify(compact), deployment.certify(trained_also_on(compact, "validation"))
+    assert (usual.plan.source, usual.certificate.n, usual.calibration.n) == ("validation", n, n)
+    assert (other.plan.source, other.plan.n_validation) == ("pilot", n // 4)
+    assert other.certificate.n == other.calibration.n == n - n // 4  # none of them has planned
+    assert other.plan.grid != usual.plan.grid
+    assert other.certificate.certified
+
+
+def test_a_model_that_was_trained_on_its_calibration_clouds_gets_no_certificate(compact):
+    with pytest.raises(InputError, match="never saw"):
+        deployment.certify(trained_also_on(compact, "validation", "calibration"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from asp_neuro import checkpoint, losses, training, workshop
 from asp_neuro.cloud import Augmentation, Chunking
-from asp_neuro.data import load
+from asp_neuro.data import CloudSet, Place, load
 from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.evaluation import evaluate
 from asp_neuro.examples import Examples, examples_of
@@ -605,13 +606,78 @@ def test_a_stage_refuses_weights_of_another_size(finished: Path, examples: Examp
         training.start(nowhere, CLASSES, examples)
 
 
-def test_clouds_that_another_data_set_judges_with_are_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def carved(monkeypatch: pytest.MonkeyPatch) -> CloudSet:
+    """Ten clouds: of 'shapes' six train, two validate, two calibrate; 'modelnet10' judges with three of them."""
     clouds = load("shapes", "train", n_points=64).subset(range(10))
-    judged = {"validation": clouds.subset([1, 4]), "calibration": clouds.subset([7])}
-    monkeypatch.setattr(workshop, "load", lambda place, split, **_: judged[split])
-    recipe = replace(TINY, data=DataRecipe("shapes", without=("shapes",)))
-    assert workshop._without(clouds, recipe, None, None).names == clouds.subset([0, 2, 3, 5, 6, 8, 9]).names
-    assert workshop._without(clouds, TINY, None, None) is clouds
+    parts = {
+        ("shapes", "train"): [0, 1, 2, 3, 4, 5],
+        ("shapes", "validation"): [6, 7],
+        ("shapes", "calibration"): [8, 9],
+        ("modelnet10", "validation"): [1, 6],
+        ("modelnet10", "calibration"): [4],
+    }
+    monkeypatch.setattr(workshop, "locate", lambda name, data: Place(data or name))
+    monkeypatch.setattr(workshop, "load", lambda place, split, **_: clouds.subset(parts[place.name, split]))
+    return clouds
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5]),
+        ({"without": ("modelnet10",)}, [0, 2, 3, 5]),
+        ({"without": ("modelnet10/calibration",)}, [0, 1, 2, 3, 5]),
+        ({"also": ("validation",)}, [0, 1, 2, 3, 4, 5, 6, 7]),
+        ({"also": ("validation", "calibration"), "without": ("modelnet10",)}, [0, 2, 3, 5, 7, 8, 9]),
+    ],
+)
+def test_which_clouds_a_recipe_trains_on(
+    data: dict[str, tuple[str, ...]], kept: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clouds = carved(monkeypatch)
+    recipe = replace(TINY, data=DataRecipe("shapes", **data))
+    found = workshop.training_clouds(recipe)
+    assert found.names == workshop.training_clouds(recipe, "shapes").names == clouds.subset(kept).names
+    assert np.array_equal(found.points, clouds.points[kept])
+    assert np.array_equal(found.labels, clouds.labels[kept])
+
+
+@pytest.mark.parametrize(
+    ("stage", "own", "split"),
+    [
+        (DataRecipe("shapes"), DataRecipe("shapes"), None),
+        (DataRecipe("shapes", also=("validation",)), DataRecipe("shapes"), "validation"),
+        (DataRecipe("shapes", also=("validation",)), DataRecipe("shapes", also=("validation",)), None),
+        (DataRecipe("shapes"), DataRecipe("modelnet10"), "validation"),
+        (DataRecipe("shapes", without=("modelnet10/validation",)), DataRecipe("modelnet10"), "calibration"),
+        (DataRecipe("shapes", without=("modelnet10",)), DataRecipe("modelnet10"), None),
+    ],
+)
+def test_a_stage_that_saw_clouds_that_are_held_out_is_refused(
+    stage: DataRecipe, own: DataRecipe, split: str | None, finished: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    carved(monkeypatch)
+    stored = checkpoint.load(finished)
+    first, second = tmp_path / "first.pt", tmp_path / "second.pt"
+    clean = DataRecipe("shapes", without=("modelnet10",))
+    for path, data, before in ((first, stage, ""), (second, clean, str(first))):  # two stages later it still counts
+        recipe = replace(TINY, data=data, train=replace(TINY.train, start=before))
+        checkpoint.save(path, {**stored, "recipe": recipe.as_dict()})
+        asked = replace(TINY, data=own, train=replace(TINY.train, start=str(path)))
+        with pytest.raises(ConfigError, match=f" {split} clouds") if split else contextlib.nullcontext():
+            workshop._check_start(asked, None, None)
+
+
+def test_weights_from_modelnet_may_start_a_training_on_clouds_of_ones_own(finished: Path, tmp_path: Path) -> None:
+    stage = replace(TINY, data=DataRecipe("modelnet40", also=("validation",)))
+    checkpoint.save(tmp_path / "stage.pt", {**checkpoint.load(finished), "recipe": stage.as_dict()})
+    folder = tmp_path / "clouds"
+    for number, points in enumerate(load("shapes", "train", n_points=64).points[:12]):
+        (folder / "abc"[number % 3]).mkdir(parents=True, exist_ok=True)
+        np.savetxt(folder / "abc"[number % 3] / f"{number}.xyz", points)
+    own = replace(TINY, train=replace(TINY.train, start=str(tmp_path / "stage.pt")))
+    workshop._check_start(own, str(folder), None)  # whose validation clouds are none of ModelNet's
 
 
 FAULTS = """

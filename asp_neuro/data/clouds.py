@@ -48,6 +48,13 @@ class CloudSet:
         names = tuple(self.names[i] for i in chosen)
         return replace(self, points=self.points[chosen], labels=self.labels[chosen], names=names)
 
+    def joined(self, other: CloudSet) -> CloudSet:
+        """These clouds, then the other ones, of the same classes."""
+        if self.classes != other.classes:
+            raise InputError(f"{other.source}: its classes are not those of {self.source}")
+        points, labels = (np.concatenate(pair) for pair in ((self.points, other.points), (self.labels, other.labels)))
+        return replace(self, points=points, labels=labels, names=self.names + other.names)
+
     def sha256(self) -> str:
         """One hash over shapes, points, labels, names and classes (not over `source`: a place is no content)."""
         digest = hashlib.sha256(f"clouds {self.points.shape}".encode())
@@ -56,6 +63,10 @@ class CloudSet:
         for words in (self.names, self.classes):
             digest.update("".join(f"{len(w.encode())}:{w}" for w in (str(len(words)), *words)).encode())
         return digest.hexdigest()
+
+    def hashes(self) -> list[str]:
+        """One hash for each cloud, of its points."""
+        return [hashlib.sha256(np.ascontiguousarray(points).data).hexdigest() for points in self.points]
 
     def relabelled(self, classes: tuple[str, ...]) -> CloudSet:
         """The same clouds, numbered by the `classes` of a model; a label without a place there is an error."""
