@@ -35,7 +35,7 @@ from asp_neuro.cloud import Chunking, cut
 from asp_neuro.episode import host_drives
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, nearest
 from asp_neuro.head_spec import DRIVE_MAX, HeadSpec, LayerSpec, check_synaptic_sums, run_reference
-from asp_neuro.host import Host, HostSpec
+from asp_neuro.host import PARTS, Host, HostSpec
 from asp_neuro.membrane import STATE_MAX, STATE_MIN
 from asp_neuro.report import table
 
@@ -105,7 +105,7 @@ HOST_LEAVES = {
     place: ("<f4", 2 if place.endswith(("weight", "policy/belief", "policy/descriptor")) else 1)
     for place in HOST_PLACES.values()
 }
-CHUNK_LAYER = {HOST_PLACES["embedding_in_weight"], HOST_PLACES["embedding_in_bias"]}  # a model has it or not
+HOST_PARTS = [{HOST_PLACES[name] for name in names} for names in PARTS.values()]  # a model has a part or not
 
 
 @dataclass(frozen=True, eq=False)
@@ -542,7 +542,7 @@ def _check_paths(paths: set[str]) -> None:
         raise InputError(f"layers {layers}: expected 0, 1, ...")
     needed = {f"layer/{number}/{leaf}" for number in layers for leaf in LAYER_LEAVES}
     needed |= set(ASP_LEAVES) - {JSON_PARTS[name] for name in OPTIONAL}
-    needed |= set(HOST_LEAVES) - (set() if paths & CHUNK_LAYER else CHUNK_LAYER)
+    needed |= set(HOST_LEAVES).difference(*(part for part in HOST_PARTS if not paths & part))
     missing = sorted(needed - paths)
     if missing:
         raise InputError(f"{missing[0]} is missing")

@@ -26,7 +26,7 @@ from asp_neuro.errors import ConfigError, InputError
 
 GRID = 2.0**14  # grid steps per unit length
 N_DESCRIPTOR = 8
-N_CONTEXT = 3 * N_DESCRIPTOR  # a chunk's own, and the lowest and the highest of its cloud
+N_OUTLINE = 3 * N_DESCRIPTOR  # a chunk's own, and the lowest and the highest of its cloud
 N_MOMENTS = 30  # of a group's points: mean (3), covariance (6) and width, of the nearest quarter, half and all of them
 MOMENT_PARTS = (4, 2, 1)  # a quarter, half, all
 MOMENT_PAIRS = ([0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2])  # xx, yy, zz, xy, xz, yz

@@ -118,8 +118,12 @@ def components(host: HostSpec, head: HeadSpec, chunking: Chunking, activity: Act
     sees_belief, sees_geometry = host.scorer in ("bilinear", "belief"), host.scorer != "belief"
     scores = sees_belief * host.policy_belief.size + chunking.n_chunks * host.policy_score.size
     parts.append(Component("policy", scores))
-    own, seen = host.policy_descriptor[:, :N_DESCRIPTOR].size, host.policy_descriptor.size
-    geometry = sees_geometry * (chunking.n_chunks * own + seen - own)  # the cloud's context counts once
+    geometry = sees_geometry * chunking.n_chunks * host.policy_descriptor.size
+    if (
+        host.policy_first_weight is not None and host.policy_first_score is not None
+    ):  # the outline counts once for all chunks
+        own = host.policy_first_weight[:, :N_DESCRIPTOR].size
+        geometry += chunking.n_chunks * (own + host.policy_first_score.size) + host.policy_first_weight.size - own
     return (*parts, Component("policy, descriptors", geometry, once=True))
 
 

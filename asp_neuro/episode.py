@@ -77,7 +77,8 @@ class _Batch:
         self.belongs = chunks.belongs()
         self.tokens = np.empty((n, self.belongs.shape[2], len(host.spec.token_out_bias)))  # of the groups seen so far
         self.known = np.zeros((n, self.belongs.shape[2]), dtype=bool)
-        self.geometry = host.geometry(describe(chunks.coordinates(), chunks.mask()))
+        descriptors = describe(chunks.coordinates(), chunks.mask())
+        self.geometry, self.first = host.geometry(descriptors), host.first_scores(descriptors)
         self.visited = np.zeros((n, chunks.n_chunks), dtype=bool)
         self.carry = np.zeros((n, host.spec.width))
         self.belief = host.belief(np.zeros((n, len(host.spec.belief_gain))))
@@ -112,6 +113,8 @@ def choose(host: Host, batch: _Batch, order: np.ndarray | None, step: int, watch
     """The next chunk of each cloud: the best-scored one not yet visited, or the next of a given order [n, M]."""
     if order is not None:
         return order[batch.rows, step]
+    if step == 0 and batch.first is not None:
+        return batch.first.argmax(axis=1)
     scores, visited = host.scores(batch.belief, batch.geometry[batch.rows]), batch.visited[batch.rows]
     if watch is not None and step > 0:  # the first choice rests on no membrane
         watch.chose(scores, ~visited if host.spec.mask else np.ones_like(visited))

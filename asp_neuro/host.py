@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asp_neuro.cloud import GRID, MOMENT_PAIRS, MOMENT_PARTS, N_CONTEXT, N_DESCRIPTOR, N_MOMENTS
+from asp_neuro.cloud import GRID, MOMENT_PAIRS, MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS, N_OUTLINE
 from asp_neuro.errors import ConfigError
 from asp_neuro.head_spec import DRIVE_MAX
 from asp_neuro.membrane import DRIVE_BITS
@@ -32,6 +32,10 @@ WEIGHT_STEP = 2.0**20  # weight steps per unit
 SCORE_STEP = 2.0**30
 EPSILON = 1e-5  # of every LayerNorm
 SCORERS = ("bilinear", "geometry", "belief", "additive")
+PARTS = {  # what a host has whole or not at all
+    "a chunk layer": ("embedding_in_weight", "embedding_in_bias"),
+    "a first look": ("policy_first_weight", "policy_first_bias", "policy_first_score"),
+}
 
 
 @dataclass(frozen=True)
@@ -60,17 +64,21 @@ class HostSpec:
     readout_weight: np.ndarray  # [C, H]
     readout_bias: np.ndarray
     policy_belief: np.ndarray  # [d, H]
-    policy_descriptor: np.ndarray  # [d, 8], or [d, 24]: own, lowest, highest of the cloud
+    policy_descriptor: np.ndarray  # [d, 8]
     policy_bias: np.ndarray  # [d], from the standardised descriptors
     policy_score: np.ndarray  # [d]
     embedding_in_weight: np.ndarray | None = None  # [D, w], on a chunk's pooled tokens; None: no such layer
     embedding_in_bias: np.ndarray | None = None
+    policy_first_weight: np.ndarray | None = None  # [f, 24]: own, lowest, highest; None: no scorer for the first look
+    policy_first_bias: np.ndarray | None = None  # [f]
+    policy_first_score: np.ndarray | None = None  # [f]
     scorer: str = "bilinear"
     mask: bool = True
 
     def __post_init__(self) -> None:
-        if (self.embedding_in_weight is None) != (self.embedding_in_bias is None):
-            raise ConfigError("host: a chunk layer needs both embedding_in_weight and embedding_in_bias")
+        for part, names in PARTS.items():
+            if 0 < sum(getattr(self, name) is None for name in names) < len(names):
+                raise ConfigError(f"host: {part} needs all of {', '.join(names)}")
         for name, expected in self._shapes().items():
             array = getattr(self, name)
             if array.dtype != np.float32 or array.shape != expected:
@@ -108,10 +116,21 @@ class HostSpec:
             "readout_weight": (classes, neurons),
             "readout_bias": (classes,),
             "policy_belief": (policy, neurons),
-            "policy_descriptor": (policy, N_CONTEXT if self.context else N_DESCRIPTOR),
+            "policy_descriptor": (policy, N_DESCRIPTOR),
             "policy_bias": (policy,),
             "policy_score": (policy,),
             **({"embedding_in_weight": (width, token), "embedding_in_bias": (width,)} if layered else {}),
+            **self._first_shapes(),
+        }
+
+    def _first_shapes(self) -> dict[str, tuple[int, ...]]:
+        if self.policy_first_score is None:
+            return {}
+        units = len(self.policy_first_score)
+        return {
+            "policy_first_weight": (units, N_OUTLINE),
+            "policy_first_bias": (units,),
+            "policy_first_score": (units,),
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -125,11 +144,6 @@ class HostSpec:
     def moments(self) -> bool:
         """Whether tokens see mean and covariance of their group's points."""
         return self.token_in_weight.ndim == 2 and self.token_in_weight.shape[1] > len(self.edge_out_bias) + 3
-
-    @property
-    def context(self) -> bool:
-        """Whether the policy sees lowest and highest of each descriptor over the cloud's chunks."""
-        return self.policy_descriptor.ndim == 2 and self.policy_descriptor.shape[1] > N_DESCRIPTOR
 
     @property
     def n_classes(self) -> int:
@@ -176,6 +190,11 @@ def normalise_steps(x: np.ndarray, gain: np.ndarray, bias: np.ndarray, steps: np
     total = x.sum(axis=-1, keepdims=True)
     spread = width * (x * x).sum(axis=-1, keepdims=True) - total * total  # D^2 times the variance, in steps^2
     return (width * x - total) / np.sqrt(spread + EPSILON * (width * steps) ** 2) * gain + bias
+
+
+def rounded(scores: np.ndarray) -> np.ndarray:
+    """To 2^-30: the same argmax for every batch."""
+    return np.rint(scores * SCORE_STEP) / SCORE_STEP
 
 
 def gate(z: np.ndarray) -> np.ndarray:
@@ -269,11 +288,18 @@ class Host:
         """Descriptors [n, M, 8] -> W_g g [n, M, d], once per cloud."""
         if self.spec.scorer == "belief":
             return np.zeros((*descriptors.shape[:2], len(self.spec.policy_score)))
-        weight, bias = self.wide["policy_descriptor"].T, self.wide["policy_bias"]
-        if self.spec.context:
-            ends = np.concatenate([descriptors.min(axis=1), descriptors.max(axis=1)], axis=1)
-            bias = (ends @ weight[N_DESCRIPTOR:])[:, None] + bias
-        return descriptors @ weight[:N_DESCRIPTOR] + bias
+        return descriptors @ self.wide["policy_descriptor"].T + self.wide["policy_bias"]
+
+    def first_scores(self, descriptors: np.ndarray) -> np.ndarray | None:
+        """Descriptors [n, M, 8] -> scores [n, M] of the first look, rounded, if it has a scorer of its own."""
+        if self.spec.policy_first_score is None:
+            return None
+        weight = self.wide["policy_first_weight"].T
+        ends = np.concatenate([descriptors.min(axis=1), descriptors.max(axis=1)], axis=1)
+        outline = ends @ weight[N_DESCRIPTOR:] + self.wide["policy_first_bias"]
+        return rounded(
+            np.tanh(descriptors @ weight[:N_DESCRIPTOR] + outline[:, None]) @ self.wide["policy_first_score"]
+        )
 
     def scores(self, belief: np.ndarray, geometry: np.ndarray) -> np.ndarray:
         """Belief [n, H] and geometry [n, M, d] -> scores [n, M], rounded to 2^-30."""
@@ -282,7 +308,7 @@ class Host:
             raw = np.tanh(geometry) @ score
         else:
             raw = np.tanh((belief @ self.wide["policy_belief"].T)[:, None, :] + geometry) @ score
-        return np.rint(raw * SCORE_STEP) / SCORE_STEP
+        return rounded(raw)
 
     def logits(self, belief: np.ndarray) -> np.ndarray:
         """Beliefs [n, H] -> logits [n, C]."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asp_neuro.cloud import MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS
+from asp_neuro.cloud import MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS, N_OUTLINE
 from asp_neuro.encoder import Encoder
 from asp_neuro.heads.slayer import Folded, SpikingHead, State
 from asp_neuro.host import HostSpec
@@ -39,6 +39,7 @@ class Sight(NamedTuple):
 
     gates: Tensor  # [b, M, 4 D]
     geometry: Tensor  # [b, M, d]
+    first: Tensor | None = None  # [b, M] scores of the first look, if it has a scorer of its own
 
 
 @dataclass
@@ -56,6 +57,8 @@ class Moment:
 
     def scores(self, policy: Policy, alone: bool = False) -> Tensor:
         """[b, M], visited chunks masked out; `alone`: no gradient reaches the belief, only the policy learns."""
+        if self.step == 0 and self.sight.first is not None:
+            return self.sight.first
         scores = policy(self.belief.detach() if alone else self.belief, self.sight.geometry)
         return scores + self.visited * VISITED if self.mask else scores
 
@@ -83,7 +86,7 @@ class Model(nn.Module):
         self.head = SpikingHead(how.width, how.neurons, how.layers)
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
-        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.context)
+        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)
         self.mask = how.mask
 
     @torch.no_grad()
@@ -106,8 +109,7 @@ class Model(nn.Module):
         if encoder.moments:
             width = [-1 - at * N_MOMENTS // len(MOMENT_PARTS) for at in range(len(MOMENT_PARTS))]
             token_weight[:, width] /= encoder.reach
-        times = policy.from_descriptor.in_features // N_DESCRIPTOR  # with a context, thrice the same scales
-        descriptor = policy.from_descriptor.weight / policy.spread.repeat(times)
+        descriptor = policy.from_descriptor.weight / policy.spread
         tensors = {
             "edge_in_weight": edge_weight,
             "edge_in_bias": edge_bias,
@@ -129,17 +131,26 @@ class Model(nn.Module):
             "readout_bias": self.readout.bias,
             "policy_belief": policy.from_belief.weight,
             "policy_descriptor": descriptor,
-            "policy_bias": -descriptor @ policy.centre.repeat(times),
+            "policy_bias": -descriptor @ policy.centre,
             "policy_score": policy.weight,
         }
         if encoder.chunk is not None:
             tensors["embedding_in_weight"], tensors["embedding_in_bias"] = encoder.chunk.fold()
+        if policy.first is not None:  # a chunk's own, lowest and highest: thrice the same scales
+            outline = policy.first.from_outline
+            tensors["policy_first_weight"] = outline.weight / policy.spread.repeat(N_OUTLINE // N_DESCRIPTOR)
+            centre = policy.centre.repeat(N_OUTLINE // N_DESCRIPTOR)
+            tensors["policy_first_bias"] = outline.bias - tensors["policy_first_weight"] @ centre
+            tensors["policy_first_score"] = policy.first.weight
         arrays = {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in tensors.items()}
         return HostSpec(**arrays, scorer=policy.scorer, mask=self.mask)
 
     def look(self, batch: Batch) -> Sight:
         embedding = self.encoder(batch.points, batch.members, batch.lists)  # [b, M, D]
-        return Sight(self.mixer.gates(embedding), self.policy.geometry(batch.descriptors))
+        descriptors = batch.descriptors
+        return Sight(
+            self.mixer.gates(embedding), self.policy.geometry(descriptors), self.policy.first_scores(descriptors)
+        )
 
     def begin(self, sight: Sight) -> Moment:
         b, m = sight.gates.shape[:2]

@@ -170,14 +170,16 @@ def recomputing(perceiver: Perceiver, chunks: Chunks, rule: ExitRule) -> Trace:
     trace = Trace()
     host, head = CountingHost(perceiver.host, trace), perceiver.new_head()
     began = time.perf_counter()
-    groups, geometry = _Groups(chunks), host.geometry(describe(chunks.coordinates(), chunks.mask()))
+    descriptors = describe(chunks.coordinates(), chunks.mask())
+    groups, geometry, first = _Groups(chunks), host.geometry(descriptors), host.first_scores(descriptors)
     rows = np.arange(len(chunks))
     order = labels = np.zeros((len(chunks), 0), dtype=np.intp)
     margins = np.zeros((len(chunks), 0))
     belief = host.belief(np.zeros((len(chunks), perceiver.head.layers[-1].n_neurons)))
     ends: list[End | None] = [None] * len(chunks)
     while rows.size:
-        order = np.column_stack([order, _choice(host, belief, geometry[rows], order)])
+        scores = host.scores(belief, geometry[rows]) if order.size or first is None else first
+        order = np.column_stack([order, _best(scores, order if host.spec.mask else None)])
         drive_int, membranes, spikes = look(host, head, groups, rows, order)
         belief = host.belief(membranes[-1] / perceiver.units)
         trace.observations.append(Observation(rows, drive_int, membranes, spikes, belief))
@@ -197,10 +199,9 @@ def recomputing(perceiver: Perceiver, chunks: Chunks, rule: ExitRule) -> Trace:
     return trace
 
 
-def _choice(host: Host, belief: np.ndarray, geometry: np.ndarray, order: np.ndarray) -> np.ndarray:
+def _best(scores: np.ndarray, order: np.ndarray | None) -> np.ndarray:
     """The best-scored chunk [b] that is not among those chosen so far [b, t]."""
-    scores = host.scores(belief, geometry)
-    if host.spec.mask:
+    if order is not None:
         np.put_along_axis(scores, order, -1e9, axis=1)
     return scores.argmax(axis=1)
 

@@ -49,17 +49,22 @@ class ModelRecipe:
     chunk_layer: bool = False  # one more map on the pooled tokens of a chunk
     moments: bool = False  # a group's token also sees mean and covariance of its points
     policy_width: int = 32
-    context: bool = False  # the policy also sees the lowest and highest of each descriptor over the cloud's chunks
+    first_look: int = 0  # units of a scorer for the first chunk alone, which sees the cloud's outline; 0: none
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again
 
     def __post_init__(self) -> None:
         for name in ("width", "neurons", "layers", "policy_width"):
             _at_least(f"model.{name}", getattr(self, name), 1)
+        _at_least("model.first_look", self.first_look, 0)
         if len(self.edge_widths) != 2 or min(self.edge_widths) < 1:
             raise ConfigError(f"model.edge_widths = {list(self.edge_widths)}: expected two widths of at least 1")
         if self.scorer not in SCORERS:
             raise ConfigError(f"model.scorer = '{self.scorer}'{nearest(self.scorer, SCORERS)}")
+        if self.scorer == "belief" and self.first_look:
+            raise ConfigError(
+                f"model.first_look = {self.first_look} sees geometry, which model.scorer = 'belief' rules out"
+            )
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from asp_neuro.report import say, table, to_json
 FULL = "full"
 ABLATIONS: dict[str, dict[str, Any]] = {  # what of the recipe's [model] each changes
     "geometry": {"scorer": "geometry"},  # W_u = 0 (J.3)
-    "belief": {"scorer": "belief"},  # W_g = 0 (J.11)
+    "belief": {"scorer": "belief", "first_look": 0},  # W_g = 0 (J.11), and no other way to see geometry
     "additive": {"scorer": "additive"},  # both inputs, without their interaction (J.13)
     "no_mask": {"mask": False},  # a chunk may be taken again
 }
@@ -77,6 +77,8 @@ def clouds_of(recipe: Recipe, data: str | None, up: str | None, split: str, limi
     found = found if limit is None else found.subset(np.arange(min(limit, len(found))))
     if len(found) == 0 or (found.labels < 0).any():
         raise InputError(f"{found.source}: a study needs clouds of known classes, at least one")
+    if split == "train" or split in recipe.data.also:
+        say(f"recipe '{recipe.name}' trains on the {split} split: what is read there says nothing about other clouds")
     if split == "test":
         say(f"this reads the test split ({len(found)} clouds of {found.source}); log it, with what for")
     return found

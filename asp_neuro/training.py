@@ -93,8 +93,8 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
 def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool = False) -> None:
     """Take over the weights of a checkpoint; the read-out class by class, a class that it does not know starts afresh.
 
-    A fresh read-out would send large gradients into features that are good already. A policy with other inputs or of
-    another width starts afresh. `whole`: the head's integer scales are taken over too.
+    A fresh read-out would send large gradients into features that are good already. A policy of another width starts
+    afresh, and so does a first look that the checkpoint lacks. `whole`: the head's integer scales are taken over too.
     """
     stored = checkpoint.load(checkpoint.find(name))
     if whole and list(classes) != list(stored["classes"]):
@@ -108,6 +108,7 @@ def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool =
     policy = [key for key in own if key.startswith("policy.")]
     if any(key in given and given[key].shape != own[key].shape for key in policy):
         given.update({key: own[key] for key in policy})
+    given.update({key: own[key] for key in policy if key.startswith("policy.first.") and key not in given})
     odd = [key for key in own if key not in given or given[key].shape != own[key].shape]
     if odd:
         raise ConfigError(f"train.start = '{name}': its part '{odd[0]}' does not fit this recipe's [model]")
@@ -179,7 +180,10 @@ def mixture(draw: Tensor, share: float) -> Mixture:
 
 def exchanged(sight: Sight, mix: Mixture) -> Sight:
     """What a cloud with chunks of its partner would show: chunks stand alone, so theirs is simply taken over."""
-    return Sight(*(torch.where(mix.foreign[..., None] > 0.0, part[mix.partner], part) for part in sight))
+    foreign = mix.foreign > 0.0
+    gates, geometry = (torch.where(foreign[..., None], part[mix.partner], part) for part in sight[:2])
+    first = None if sight.first is None else torch.where(foreign, sight.first[mix.partner], sight.first)
+    return Sight(gates, geometry, first)
 
 
 def batch_loss(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from asp_neuro.bundle import Golden, make_golden
-from asp_neuro.cloud import N_CONTEXT, N_DESCRIPTOR, N_MOMENTS, Chunking
+from asp_neuro.cloud import N_DESCRIPTOR, N_MOMENTS, N_OUTLINE, Chunking
 from asp_neuro.head_spec import HeadSpec, LayerSpec
 from asp_neuro.host import HostSpec
 from asp_neuro.membrane import align_shift
@@ -55,9 +55,9 @@ def random_host(
     mask: bool = True,
     token_width: int | None = None,
     moments: bool = False,
-    context: bool = False,
+    first_look: int = 0,
 ) -> HostSpec:
-    """A host of D = width and H = n_neurons; with a token width of its own it has a chunk layer."""
+    """A host of D = width and H = n_neurons; a token width of its own makes a chunk layer, units make a first look."""
     first, second = edge_widths
     token = token_width or width
     layer = {}
@@ -73,6 +73,9 @@ def random_host(
 
     if token_width is not None:
         layer = {"embedding_in_weight": matrix(width, token), "embedding_in_bias": bias(width)}
+    if first_look:
+        layer["policy_first_weight"], layer["policy_first_bias"] = matrix(first_look, N_OUTLINE, 3.0), bias(first_look)
+        layer["policy_first_score"] = bias(first_look) * np.float32(10.0)
     return HostSpec(
         **layer,
         edge_in_weight=matrix(first, 6, 4.0),
@@ -94,7 +97,7 @@ def random_host(
         readout_weight=matrix(n_classes, n_neurons, 2.0),
         readout_bias=bias(n_classes),
         policy_belief=matrix(policy_width, n_neurons),
-        policy_descriptor=matrix(policy_width, N_CONTEXT if context else N_DESCRIPTOR, 3.0),
+        policy_descriptor=matrix(policy_width, N_DESCRIPTOR, 3.0),
         policy_bias=bias(policy_width),
         policy_score=bias(policy_width) * np.float32(10.0),
         scorer=scorer,

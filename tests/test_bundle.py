@@ -83,31 +83,42 @@ def test_a_bundle_comes_back_in_every_part(tmp_path, n_layers):
     assert to_bytes(again) == to_bytes(first)
 
 
-@pytest.mark.parametrize(
-    ("part", "array", "cuts"), [("moments", "token_in_weight", (10, 31)), ("context", "policy_descriptor", (8, 17))]
-)
-def test_what_a_host_may_see_comes_back_from_the_file(tmp_path, part, array, cuts):
-    host = specs.random_host(np.random.default_rng(1), **{part: True})
+def test_moments_come_back_from_the_file(tmp_path):
+    host = specs.random_host(np.random.default_rng(1), moments=True)
     write(tmp_path / "m.net", dataclasses.replace(make(), host=host))
     again = read(tmp_path / "m.net")
-    assert getattr(again.host, part)
-    assert not getattr(make().host, part)
-    np.testing.assert_array_equal(getattr(again.host, array), getattr(host, array))
-    for missing in cuts:
-        with pytest.raises(ConfigError, match=array):
-            dataclasses.replace(host, **{array: getattr(host, array)[:, :-missing]})
+    assert again.host.moments
+    assert not make().host.moments
+    np.testing.assert_array_equal(again.host.token_in_weight, host.token_in_weight)
+    for missing in (10, 31):
+        with pytest.raises(ConfigError, match="token_in_weight"):
+            dataclasses.replace(host, token_in_weight=host.token_in_weight[:, :-missing])
 
 
-def test_a_chunk_layer_comes_back_whole_or_not_at_all(tmp_path):
-    host = specs.random_host(np.random.default_rng(1), token_width=20)
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"token_width": 20}, ["embedding_in_weight", "embedding_in_bias"]),
+        ({"first_look": 6}, ["policy_first_weight", "policy_first_bias", "policy_first_score"]),
+    ],
+)
+def test_a_part_of_the_host_comes_back_whole_or_not_at_all(tmp_path, settings, names):
+    host = specs.random_host(np.random.default_rng(1), **settings)
     first = dataclasses.replace(make(), host=host)
     write(tmp_path / "m.net", first)
     again = read(tmp_path / "m.net")
-    assert set(again.host.arrays()) == set(make().host.arrays()) | {"embedding_in_weight", "embedding_in_bias"}
-    np.testing.assert_array_equal(again.host.embedding_in_weight, host.embedding_in_weight)
+    assert set(again.host.arrays()) == set(make().host.arrays()) | set(names)
     assert model_sha256(again) == model_sha256(first) != model_sha256(make())
-    with pytest.raises(ConfigError, match="needs both"):
-        dataclasses.replace(host, embedding_in_bias=None)
+    paths = set(bundle.contents(first))
+    for name in names:
+        np.testing.assert_array_equal(getattr(again.host, name), getattr(host, name))
+        with pytest.raises(ConfigError, match="needs all of"):
+            dataclasses.replace(host, **{name: None})
+        with pytest.raises(ConfigError, match="expected float32"):
+            dataclasses.replace(host, **{name: getattr(host, name)[:-1]})
+        with pytest.raises(InputError, match="is missing"):
+            bundle._check_paths(paths - {bundle.HOST_PLACES[name]})
+    bundle._check_paths(paths - {bundle.HOST_PLACES[name] for name in names})
 
 
 def test_a_bundle_that_was_read_answers_like_the_one_that_was_written(path):

@@ -130,11 +130,11 @@ def test_moments_cost_six_products_a_point_and_wider_tokens():
     assert encoder.macs == 3 * (8 * (6 * 8 + 8 * 12 + 6) + 45 * 16 + 16 * 16)
 
 
-def test_the_context_of_a_cloud_is_paid_once():
+def test_a_first_look_is_paid_once_and_the_outline_once_for_all_chunks():
     p = specs.random_perceiver(np.random.default_rng(0))
-    host = specs.random_host(np.random.default_rng(0), context=True)
+    host = specs.random_host(np.random.default_rng(0), first_look=5)
     *_, descriptors = components(host, p.head, p.chunking, Activity(1.0, 1.0, (0.1, 0.1)))
-    assert descriptors.macs == p.chunking.n_chunks * 8 * 8 + 16 * 8
+    assert descriptors.macs == p.chunking.n_chunks * (8 * 8 + 8 * 5 + 5) + 16 * 5
 
 
 @pytest.mark.parametrize(("scorer", "step", "once"), [("geometry", 48, 384), ("additive", 48, 384), ("belief", 176, 0)])

@@ -44,7 +44,7 @@ MODELS = {
     "untrained": untrained,
     "with a chunk layer": lambda: untrained(token_width=80),
     "with moments": lambda: untrained(moments=True),
-    "with context": lambda: untrained(context=True),
+    "with a first look": lambda: untrained(first_look=12),
     "trained": trained,
 }
 

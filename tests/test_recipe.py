@@ -83,6 +83,8 @@ def test_a_file_without_a_name_is_called_like_the_file(tmp_path: Path) -> None:
         ("[model]\nedge_widths = [1, 2, 3]", "expected two widths"),
         ("[model]\nedge_widths = [1, 'a']", "model.edge_widths = 'a' must be of type int"),
         ("[model]\nedge_widths = 3", "model.edge_widths = 3 must be a list"),
+        ("[model]\nfirst_look = -1", "model.first_look = -1 must be at least 0"),
+        ("[model]\nfirst_look = 4\nscorer = 'belief'", "model.first_look = 4 sees geometry"),
         ("[augment]\nscale = -1.0", "scale = -1.0 must be between 1 and 10"),
         ("[data]\nalso = ['test']", "data.also = 'test'; known: calibration, validation"),
         ("[data]\nalso = ['calibrate']", "data.also = 'calibrate'; did you mean 'calibration'"),

@@ -197,6 +197,13 @@ def test_the_test_split_is_not_read_in_silence(studied, tmp_path, cli):
     assert said.json["rules"]["learned"]["spread_at"]["1"] is None  # one model has no spread
 
 
+@pytest.mark.parametrize(("also", "split", "warned"), [((), "validation", False), ((), "train", True),
+                                                       (("validation",), "validation", True)])  # fmt: skip
+def test_clouds_that_were_trained_on_are_not_read_in_silence(also, split, warned, capsys):
+    study.clouds_of(replace(TINY, data=replace(TINY.data, also=also)), None, None, split, 5)
+    assert (f"trains on the {split} split" in capsys.readouterr().err) == warned
+
+
 def test_averaged_logits_are_another_way_to_answer(studied, tmp_path):
     out, report = studied
     models = [out / f"full_e2_s{seed}.pt" for seed in (0, 1)]

@@ -324,6 +324,9 @@ def test_partners_exchange_chunks_and_the_answer_follows_what_was_seen() -> None
     sight = training.exchanged(Sight(gates, -gates), mix)
     assert sight.gates.squeeze(2).tolist() == [[3, 1, 5], [3, 4, 5], [6, 7, 8]]
     assert torch.equal(sight.geometry, -sight.gates)
+    assert sight.first is None
+    seen = training.exchanged(Sight(gates, -gates, gates.squeeze(2)), mix)
+    assert torch.equal(seen.first, sight.gates.squeeze(2))
     order = torch.nn.functional.one_hot(torch.tensor([[1, 0], [0, 1], [2, 2]]), 3).float()  # [T, b, M]
     share = training.foreign_share(order, mix.foreign[:2])
     torch.testing.assert_close(share, torch.tensor([[0.0, 0.0], [1 / 2, 0.0], [2 / 3, 0.0]]))
@@ -542,23 +545,24 @@ def test_a_stage_takes_the_read_out_class_by_class(finished: Path, examples: Exa
     assert torch.equal(own["mixer.project.weight"], stored["mixer.project.weight"])
 
 
-def test_a_policy_with_other_inputs_starts_afresh_and_the_rest_does_not(finished: Path, examples: Examples) -> None:
-    seeing = replace(TINY, model=replace(TINY.model, context=True))
-    fresh = training.start(seeing, CLASSES, examples).model.state_dict()
-    recipe = replace(seeing, train=replace(TINY.train, start=str(finished)))
+@pytest.mark.parametrize(("change", "anew"), [({"policy_width": 6}, "policy."), ({"first_look": 6}, "policy.first.")])
+def test_a_policy_of_another_size_starts_afresh_and_the_rest_does_not(
+    change: dict[str, int], anew: str, finished: Path, examples: Examples
+) -> None:
+    other = replace(TINY, model=replace(TINY.model, **change))
+    fresh = training.start(other, CLASSES, examples).model.state_dict()
+    recipe = replace(other, train=replace(TINY.train, start=str(finished)))
     own, stored = training.start(recipe, CLASSES, examples).model.state_dict(), checkpoint.load(finished)["model"]
     for key, value in own.items():
         if not key.endswith((".factor", ".state_bits")):
-            assert torch.equal(value, fresh[key] if key.startswith("policy.") else stored[key]), key
-    assert any(not torch.equal(own[k], stored[k]) for k in own if k.startswith("policy.") and k in stored
-               and own[k].shape == stored[k].shape)  # fmt: skip
+            assert torch.equal(value, fresh[key] if key.startswith(anew) else stored[key]), key
 
 
 def test_a_policy_can_learn_alone_on_a_finished_model(
     finished: Path, examples: Examples, validation: Examples, tmp_path: Path
 ) -> None:
     how = {"start": str(finished), "policy_only": True, "imitation": 1.0, "epochs": 2, "deploy_epochs": 2}
-    recipe = replace(TINY, model=replace(TINY.model, context=True)).changed(train=how)
+    recipe = replace(TINY, model=replace(TINY.model, first_look=6)).changed(train=how)
     train(recipe, CLASSES, examples, validation, tmp_path / "model.pt")
     before, after = load_model(finished), load_model(tmp_path / "model.pt")
     assert before[0].head.deploy
@@ -569,6 +573,7 @@ def test_a_policy_can_learn_alone_on_a_finished_model(
             assert torch.equal(value, stored[key]), key  # integer scales and statistics included
     fresh = training.start(recipe, CLASSES, examples).model.policy
     assert not torch.equal(after[0].policy.from_descriptor.weight, fresh.from_descriptor.weight)
+    assert not torch.equal(after[0].policy.first.weight, fresh.first.weight)
     answers = [evaluate(model, validation, "fps_order").logits for model in (before[0], after[0])]
     assert np.array_equal(*answers)
 
