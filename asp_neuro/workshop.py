@@ -126,9 +126,10 @@ def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> Non
         seen = _seen(before, data, up)
         for split, hashes in own.items():
             if shared := seen & set(hashes):
+                hint = ', or give them up here too: data.also = ["validation"]' if split == "validation" else ""
                 raise ConfigError(
                     f"train.start = '{name}' was trained on {len(shared)} of the {len(hashes)} {split} clouds; "
-                    "start from weights that never saw them (data.without in the recipe of that stage)"
+                    f"start from weights that never saw them{hint}"
                 )
         name = before.train.start
 

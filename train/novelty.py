@@ -1,6 +1,6 @@
 """How a checkpoint does on validation clouds that resemble its training clouds, and on those that do not.
 
-    python train/novelty.py modelnet_base modelnet_moments modelnet40 [--data DIR]
+    python train/novelty.py modelnet_base modelnet_moments [--data DIR]
 
 A cloud's novelty is its chamfer distance (256 points, the larger of the two directions) to the nearest training cloud
 of its class; the far half of the validation split is above the median. Full budget, mean over the learned, random and
@@ -50,6 +50,8 @@ def main() -> None:
     rows, far = [], None
     for name in asked.checkpoints:
         model, recipe, classes, _ = load_model(checkpoint.find(name))
+        if "validation" in recipe.data.also:
+            parser.error(f"'{name}' was trained on the validation clouds: none of them is new to it")
         how = {"n_points": recipe.chunking.n_points, "classes": classes}
         clouds = load(locate(recipe.data.name, asked.data), "validation", **how)
         if far is None:
