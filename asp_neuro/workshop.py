@@ -56,7 +56,8 @@ def train(
         _check_classes(how, clouds)
         _check_start(how, data, up)
         if main:
-            say(f"training '{how.name}', seed {how.seed}, on {clouds.source}, {len(clouds)} clouds")
+            parts = f"{clouds.source}{''.join(f', with {split}' for split in how.data.also)}"
+            say(f"training '{how.name}', seed {how.seed}, on {parts}: {len(clouds)} clouds")
         examples = examples_of(clouds, how.chunking, change=how.augment, seed=how.seed)
         if teacher is not None:
             examples = dataclasses.replace(examples, teacher=teacher_logits(teacher, clouds))
