@@ -94,7 +94,7 @@ def trials(run: Run, examples: Examples) -> dict[str, Callable[[], None]]:
     index = np.arange(b)
     with torch.no_grad():
         sight = run.model.look(examples.batch(index))
-    sight = Sight(*(part.requires_grad_() for part in sight))
+    sight = Sight(sight.gates.requires_grad_(), sight.geometry.requires_grad_(), sight.first)
     order = torch.arange(n_chunks).expand(b, -1)
 
     def episode() -> None:

@@ -66,6 +66,13 @@ def test_a_quick_run_of_one_script_writes_its_results_and_leaves_the_readme_alon
     assert (ROOT / "README.md").read_text() == before
 
 
+def test_a_training_step_is_measured_part_by_part():
+    """It reaches into the model, so a change there can break it unseen."""
+    part = run_all.measured("training_step", quick=True, budget=300.0)
+    assert "missing" not in part
+    assert "head loop, float" in {row["what"] for row in part["rows"]}
+
+
 def test_a_script_that_takes_too_long_is_ended_and_listed():
     part = run_all.measured("certify", quick=True, budget=0.3)
     assert part == {"missing": "not done after 0 s"}
