@@ -119,11 +119,9 @@ def components(host: HostSpec, head: HeadSpec, chunking: Chunking, activity: Act
     scores = sees_belief * host.policy_belief.size + chunking.n_chunks * host.policy_score.size
     parts.append(Component("policy", scores))
     geometry = sees_geometry * chunking.n_chunks * host.policy_descriptor.size
-    if (
-        host.policy_first_weight is not None and host.policy_first_score is not None
-    ):  # the outline counts once for all chunks
-        own = host.policy_first_weight[:, :N_DESCRIPTOR].size
-        geometry += chunking.n_chunks * (own + host.policy_first_score.size) + host.policy_first_weight.size - own
+    if (first := host.policy_first_weight) is not None:  # the outline counts once for all chunks
+        own = first[:, :N_DESCRIPTOR].size
+        geometry += chunking.n_chunks * (own + len(first)) + first.size - own
     return (*parts, Component("policy, descriptors", geometry, once=True))
 
 

@@ -124,7 +124,7 @@ def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> Non
     while name:
         stored = checkpoint.load(checkpoint.find(name))
         before = recipes.from_dict(name, stored["recipe"])
-        seen = _seen(before, data, up)
+        seen = _seen(dataclasses.replace(before, chunking=recipe.chunking), data, up)  # the same points of each cloud
         for split, hashes in own.items():
             if shared := seen & set(hashes):
                 hint = ', or give them up here too: data.also = ["validation"]' if split == "validation" else ""

@@ -674,6 +674,15 @@ def test_a_stage_that_saw_clouds_that_are_held_out_is_refused(
             workshop._check_start(asked, None, None)
 
 
+def test_a_cloud_is_known_again_with_fewer_points(finished: Path, tmp_path: Path) -> None:
+    stage = replace(TINY, data=DataRecipe("shapes", also=("validation",)))
+    checkpoint.save(tmp_path / "stage.pt", {**checkpoint.load(finished), "recipe": stage.as_dict()})
+    fewer = replace(TINY.chunking, n_points=48)
+    own = replace(TINY, chunking=fewer, train=replace(TINY.train, start=str(tmp_path / "stage.pt")))
+    with pytest.raises(ConfigError, match="was trained on 400 of the 400 validation clouds"):
+        workshop._check_start(own, None, None)
+
+
 def test_weights_from_modelnet_may_start_a_training_on_clouds_of_ones_own(finished: Path, tmp_path: Path) -> None:
     stage = replace(TINY, data=DataRecipe("modelnet40", also=("validation",)))
     checkpoint.save(tmp_path / "stage.pt", {**checkpoint.load(finished), "recipe": stage.as_dict()})
