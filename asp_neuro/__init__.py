@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asp_neuro.perceiver import Perceiver
+    from asp_neuro.model.perceiver import Perceiver
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
@@ -14,6 +14,6 @@ __all__ = ["__version__", "load"]
 
 def load(name: str | Path) -> Perceiver:
     """A model by the name of a shipped bundle or from a file: `model(points)` answers for one cloud."""
-    from asp_neuro.deployment import load_perceiver
+    from asp_neuro.runtime.deployment import load_perceiver
 
     return load_perceiver(name)

@@ -2,7 +2,7 @@
 
 import sys
 
-from asp_neuro.cli import main
+from asp_neuro.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from timing import Row, alternate, arguments, one_thread, row, tell
 
-from asp_neuro import monitor
-from asp_neuro.certificate import (
+from asp_neuro.certify import (
     START_SHARE,
     Certificate,
     Plan,
@@ -24,11 +23,12 @@ from asp_neuro.certificate import (
     Walk,
     at_exit,
     certify,
+    monitor,
     paper_walk,
     plan,
     walk,
 )
-from asp_neuro.exit import NEVER, first_crossing
+from asp_neuro.model.exit import NEVER, first_crossing
 
 ALPHA = DELTA = 0.05
 POOL = 10_000

@@ -20,13 +20,13 @@ import numpy as np
 from machine import peak_megabytes
 from timing import Row, alternate, arguments, compared, one_thread, row, tell
 
-from asp_neuro.cloud import Chunks
 from asp_neuro.data import load
-from asp_neuro.deployment import load_perceiver
-from asp_neuro.episode import episodes
-from asp_neuro.exit import ExitRule
-from asp_neuro.grouping import chunks_of
-from asp_neuro.perceiver import Perceiver, drive
+from asp_neuro.model.episode import episodes
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.perceiver import Perceiver, drive
+from asp_neuro.runtime.deployment import load_perceiver
+from asp_neuro.scenes.cache import chunks_of
+from asp_neuro.scenes.cloud import Chunks
 
 SHIPPED = ("compact", "modelnet10")
 N_MODELNET40 = 2468  # its test split

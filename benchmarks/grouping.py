@@ -12,8 +12,8 @@ import fpsample
 import numpy as np
 from timing import Row, alternate, arguments, compared, one_thread, row, specs, tell
 
-from asp_neuro.cloud import Chunking, assign_chunks, cut, farthest_points, nearest_points, normalise
-from asp_neuro.grouping import BATCH
+from asp_neuro.scenes.cache import BATCH
+from asp_neuro.scenes.cloud import Chunking, assign_chunks, cut, farthest_points, nearest_points, normalise
 
 HOW = Chunking(n_points=1024, n_groups=128, group_size=32, n_chunks=16)
 WHOLE, SAMPLING = "whole cut", "our farthest points"

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from timing import Row, alternate, arguments, compared, one_thread, row, specs, tell
 
-from asp_neuro.cloud import Chunking, Chunks, cut
-from asp_neuro.episode import Answer, episodes
 from asp_neuro.errors import ConfigError
-from asp_neuro.exact import run_exact
-from asp_neuro.exit import ExitRule
-from asp_neuro.head_spec import STATE_BITS_MAX, STATE_BITS_MIN, HeadSpec, LayerSpec
-from asp_neuro.heads.fast import FastHead
-from asp_neuro.perceiver import Perceiver, drive, really_equal
+from asp_neuro.heads.soft.exact import run_exact
+from asp_neuro.heads.soft.fast import FastHead
+from asp_neuro.heads.spec import STATE_BITS_MAX, STATE_BITS_MIN, HeadSpec, LayerSpec
+from asp_neuro.model.episode import Answer, episodes
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.perceiver import Perceiver, drive, really_equal
 from asp_neuro.report import table
+from asp_neuro.scenes.cloud import Chunking, Chunks, cut
 
 COMPACT = Chunking(n_points=512, n_groups=64, group_size=16, n_chunks=16)
 N_STEPS = 16
@@ -135,7 +135,7 @@ def random_model() -> tuple[Perceiver, Chunks]:
 
 
 def bundle_model(name: str, data: str | None, split: str, limit: int | None) -> tuple[Perceiver, Chunks]:
-    from asp_neuro.deployment import clouds_of, load_perceiver, open_bundle
+    from asp_neuro.runtime.deployment import clouds_of, load_perceiver, open_bundle
 
     clouds = clouds_of(open_bundle(name), data, split, None, limit)
     perceiver = load_perceiver(name)

@@ -33,8 +33,8 @@ def lava_turns(head: specs.HeadSpec, rounds: int) -> Iterator[Callable[[], None]
     from lava.magma.core.run_conditions import RunSteps
     from lava.magma.core.run_configs import Loihi2SimCfg
 
-    from asp_neuro.heads.simulator import network
-    from asp_neuro.heads.wire import Job
+    from asp_neuro.chip.simulator import network
+    from asp_neuro.chip.wire import Job
 
     n_clouds = LAVA_CLOUDS * (rounds * len(BATCHES) + 8)  # more than all turns use: the host ends a run that is through
     drives = specs.random_drives(np.random.default_rng(0), OBSERVATIONS, n_clouds, head.n_inputs)
@@ -52,7 +52,7 @@ def trials(head: specs.HeadSpec, width: int, batch: int) -> dict[str, Callable[[
     import torch
     from rivals import SnnTorchHead, slayer_head
 
-    from asp_neuro.heads.fast import FastHead
+    from asp_neuro.heads.soft.fast import FastHead
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -18,7 +18,7 @@ import torch
 from rivals import SnnTorchHead, slayer_head
 from timing import Row, alternate, arguments, compared, one_thread, tell
 
-from asp_neuro.heads.slayer import SpikingHead
+from asp_neuro.learn.soft_head import SpikingHead
 
 STEPS, BATCH, LAYERS = 16, 32, 2
 WIDTHS = (64, 128)

@@ -66,7 +66,7 @@ def picture(path: Path, results: Results) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from asp_neuro.plots import BLUE, GREEN, GREY, ORANGE
+    from asp_neuro.studies.plots import BLUE, GREEN, GREY, ORANGE
 
     labels: list[str] = []
     bars: list[tuple[int, Row, str]] = []

@@ -9,7 +9,7 @@ import torch
 from snntorch import surrogate
 from torch import Tensor, nn
 
-import asp_neuro.heads.slayer  # noqa: F401  imports lava-dl first, which keeps its greetings quiet
+import asp_neuro.learn.soft_head  # noqa: F401  imports lava-dl first, which keeps its greetings quiet
 
 warnings.filterwarnings("ignore", message=".*weight_norm is deprecated")
 

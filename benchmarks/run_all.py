@@ -25,8 +25,8 @@ from machine import LOADED, description, sentence
 from presentation import Results, into_readme, picture, warnings
 from timing import HEADERS, ONE_THREAD, cells
 
+from asp_neuro.chip.session import members
 from asp_neuro.report import say, table
-from asp_neuro.session import members
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from timing import Row, arguments, compared, one_thread, row, specs, tell
 
-from asp_neuro.heads.wire import Job, write_job
-from asp_neuro.session import members, run_session
+from asp_neuro.chip.session import members, run_session
+from asp_neuro.chip.wire import Job, write_job
 
 LAYERS, WIDTH, OBSERVATIONS = 2, 128, 16
 STEPS = 10_000

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from timing import Row, alternate, arguments, compared, one_thread, row, specs, tell
 
+from asp_neuro.chip.session import run_session
+from asp_neuro.chip.wire import Job
 from asp_neuro.data import load
-from asp_neuro.heads.wire import Job
-from asp_neuro.session import run_session
 
 WIDTH, LAYERS, OBSERVATIONS = 128, 2, 16
 PROGRAM = (sys.executable, "-m", "asp_neuro")

@@ -12,9 +12,9 @@ import numpy as np
 from episodes import SHIPPED, shapes
 from timing import Row, alternate, arguments, compared, one_thread, row, tell
 
-from asp_neuro import prefix
-from asp_neuro.deployment import load_perceiver
-from asp_neuro.exit import ExitRule
+from asp_neuro.model import prefix
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.runtime.deployment import load_perceiver
 
 CLOUDS = 32
 LENGTHS = (2, 4, 8, 16)

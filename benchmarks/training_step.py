@@ -23,15 +23,15 @@ import torch
 from machine import peak_megabytes
 from timing import Row, alternate, arguments, compared, one_thread, row, specs, tell
 
-from asp_neuro import recipe as recipes
-from asp_neuro import training
-from asp_neuro.cloud import cut
-from asp_neuro.evaluation import evaluate
-from asp_neuro.examples import Examples
-from asp_neuro.model import Sight, follow
-from asp_neuro.recipe import Recipe
-from asp_neuro.training import Run, batch_loss
-from asp_neuro.workshop import keep_memory
+from asp_neuro.learn import recipe as recipes
+from asp_neuro.learn import training
+from asp_neuro.learn.evaluation import evaluate
+from asp_neuro.learn.examples import Examples
+from asp_neuro.learn.model import Sight, follow
+from asp_neuro.learn.recipe import Recipe
+from asp_neuro.learn.training import Run, batch_loss
+from asp_neuro.learn.workshop import keep_memory
+from asp_neuro.scenes.cloud import cut
 
 WHOLE = "whole step"
 # recipe: classes and training clouds

@@ -21,11 +21,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from asp_neuro import deployment
+from asp_neuro.chip.machines import chip_answers
+from asp_neuro.chip.preflight import PROFILE
 from asp_neuro.errors import AspError
-from asp_neuro.grouping import chunks_of
-from asp_neuro.heads.preflight import PROFILE
-from asp_neuro.verification import Findings, compare_answers
+from asp_neuro.runtime import deployment
+from asp_neuro.runtime.machine import fast_answers
+from asp_neuro.runtime.verification import Findings, compare_answers
+from asp_neuro.scenes.cache import chunks_of
 
 
 def main() -> int:
@@ -79,13 +81,13 @@ def chip(args: argparse.Namespace) -> dict[str, Any]:
         chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names)
         rule, _ = deployment.exit_rule(deployed, uncertified=True)
         began = time.monotonic()
-        on_chip = deployment.answer(deployed.perceiver, chunks, rule, "loihi2")
+        on_chip = chip_answers(deployed.perceiver, chunks, rule, 1, lambda index, answer: None)
         seconds = time.monotonic() - began
     except AspError as error:
         say(f"the chip did not run: {error}")
         return {"error": {"kind": error.kind, "message": str(error)}, "exit_code": error.exit_code}
     findings = Findings()
-    expected = deployment.answer(deployed.perceiver, chunks, rule, "fast")
+    expected = fast_answers(deployed.perceiver, chunks, rule)
     compare_answers(findings, "loihi2", list(clouds.names), expected, on_chip)
     report = dataclasses.asdict(findings)
     n_observations = sum(found.observations for found in on_chip)

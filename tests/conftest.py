@@ -54,7 +54,7 @@ def cli(capsys):
     """`cli("doctor", "--json")`: the command line within this process; `verbs=` replaces its table."""
 
     def call(*words: str, **keywords: Any) -> Said:
-        from asp_neuro.cli import main
+        from asp_neuro.cli.main import main
 
         capsys.readouterr()
         try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from asp_neuro.bundle import Golden, make_golden
-from asp_neuro.cloud import N_DESCRIPTOR, N_MOMENTS, N_OUTLINE, Chunking
-from asp_neuro.head_spec import HeadSpec, LayerSpec
-from asp_neuro.host import HostSpec
-from asp_neuro.membrane import align_shift
-from asp_neuro.perceiver import Perceiver
+from asp_neuro.heads.soft.membrane import align_shift
+from asp_neuro.heads.spec import HeadSpec, LayerSpec
+from asp_neuro.model.host import HostSpec
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.scenes.cloud import N_DESCRIPTOR, N_MOMENTS, N_OUTLINE, Chunking
 
 SMALL = Chunking(n_points=96, n_groups=16, group_size=8, n_chunks=6)
 

@@ -18,10 +18,10 @@ import specs
 
 from asp_neuro import bundle
 from asp_neuro.bundle import Bundle, Golden, make_golden, model_sha256, read, to_bytes, with_certificate, write
-from asp_neuro.certificate import Recording, certify, plan
-from asp_neuro.cloud import cut
+from asp_neuro.certify import Recording, certify, plan
 from asp_neuro.errors import ConfigError, InputError, MissingError
-from asp_neuro.perceiver import Perceiver
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.scenes.cloud import cut
 
 
 def make(seed: int = 0, n_layers: int = 2, **changes: object) -> Bundle:
@@ -263,7 +263,7 @@ def test_it_opens_with_h5py_in_netx_layout(path):
 
 
 def test_our_reader_and_h5py_see_the_same_arrays(path):
-    from asp_neuro import plain_hdf5
+    from asp_neuro.bundle import plain_hdf5
 
     data = path.read_bytes()
     ours = {name: plain_hdf5.values(data, found) for name, found in plain_hdf5.arrays(data, 512).items()}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from asp_neuro import certificate as module
-from asp_neuro.certificate import (
+from asp_neuro import certify as module
+from asp_neuro.certify import (
     Certificate,
     Plan,
     Recording,
@@ -38,7 +38,7 @@ from asp_neuro.certificate import (
     why_void,
 )
 from asp_neuro.errors import InputError, UsageError
-from asp_neuro.exit import NEVER, ExitRule, first_crossing
+from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
 
 SHA = "ab" * 32
 EIGHTHS = st.integers(0, 8).map(lambda k: k / 8)  # few values, so that margins meet thresholds exactly

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asp_neuro.certificate import Walk, binomial_cdf, certify, outcome_at, outcomes, paper_walk, plan, walk
+from asp_neuro.certify import Walk, binomial_cdf, certify, outcome_at, outcomes, paper_walk, plan, walk
 
 PATH = Path(__file__).parents[1] / "benchmarks" / "certify.py"
 SPEC = importlib.util.spec_from_file_location("certify_benchmark", PATH)

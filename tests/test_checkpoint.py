@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from asp_neuro import checkpoint
 from asp_neuro.errors import AspError, InputError, MissingError
+from asp_neuro.learn import checkpoint
 
 
 def content(seed: int = 0) -> dict:

@@ -173,8 +173,8 @@ def test_more_samples_than_there_are_is_refused_with_the_number(shell):
 
 
 def test_an_alarm_of_the_monitor_ends_with_exit_code_one(shell, tmp_path):
-    from asp_neuro import monitor
-    from asp_neuro.deployment import open_bundle
+    from asp_neuro.certify import monitor
+    from asp_neuro.runtime.deployment import open_bundle
 
     deployed = open_bundle("compact")
     state = monitor.start(deployed.sha256, deployed.certificate.alpha)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from asp_neuro import bundle, doctor
-from asp_neuro.head_spec import run_reference
-from asp_neuro.session import HeadRun, SessionError
+from asp_neuro import bundle
+from asp_neuro.chip.session import HeadRun, SessionError
+from asp_neuro.cli.main import doctor
+from asp_neuro.heads.spec import run_reference
 
 KEYS = {"name", "status", "hint"}
 
@@ -118,7 +119,7 @@ def test_a_simulator_that_is_off_by_one_is_broken_and_exits_1(cli, monkeypatch):
         membranes[3, 1, 0, 2] += 1
         return HeadRun(membranes, spikes, np.zeros(10))
 
-    monkeypatch.setattr("asp_neuro.session.run_head", wrong)
+    monkeypatch.setattr("asp_neuro.chip.session.run_head", wrong)
     said = cli("doctor", "--json")
     assert said.code == 1
     assert item(said, "Lava simulator")["status"] == "broken"
@@ -129,7 +130,7 @@ def test_a_session_that_fails_is_told(monkeypatch):
     def fails(*_, **__):
         raise SessionError("Lava session: the leader ended with code 9")
 
-    monkeypatch.setattr("asp_neuro.session.run_head", fails)
+    monkeypatch.setattr("asp_neuro.chip.session.run_head", fails)
     found = doctor.simulator()
     assert found.status == "broken"
     assert "ended with code 9" in found.hint

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from asp_neuro import __version__
-from asp_neuro.cli import VERBS, Outcome, Verb
+from asp_neuro.cli.main import VERBS, Outcome, Verb
 from asp_neuro.errors import AspError, CheckFailed, InputError
 
 
@@ -63,8 +63,8 @@ def test_what_a_verb_prints_by_accident_does_not_reach_stdout_with_json(cli):
 def test_what_a_child_process_prints_does_not_reach_stdout_with_json(tmp_path):
     program = """
         import os, sys
-        from asp_neuro.cli import Outcome, Verb, main
-        from asp_neuro.verbs import no_arguments
+        from asp_neuro.cli.main import Outcome, Verb, main
+        from asp_neuro.cli.verbs import no_arguments
         def chatty(args):
             os.system("echo from a child")
             os.write(1, b"from C code\\n")
@@ -145,8 +145,8 @@ def test_ctrl_c_exits_130(cli):
 
 SLEEPER = """
 import sys, time
-from asp_neuro.cli import Outcome, Verb, main
-from asp_neuro.verbs import no_arguments
+from asp_neuro.cli.main import Outcome, Verb, main
+from asp_neuro.cli.verbs import no_arguments
 def sleep(args):
     try:
         print("asleep", file=sys.stderr, flush=True)
@@ -177,8 +177,8 @@ def test_main_leaves_the_signal_handler_as_it_found_it(cli):
 
 TALKER = """
 import sys
-from asp_neuro.cli import Outcome, Verb, main
-from asp_neuro.verbs import no_arguments
+from asp_neuro.cli.main import Outcome, Verb, main
+from asp_neuro.cli.verbs import no_arguments
 def talk(args):
     return Outcome({"x": "y" * 10**6}, "y" * 10**6)
 sys.exit(main(sys.argv[1:], (Verb("act", "s", "e", no_arguments, talk),)))
@@ -213,7 +213,7 @@ def test_every_verb_has_help_with_an_example_and_the_common_options(cli, name):
 
 @pytest.mark.parametrize("row", VERBS, ids=lambda row: row.name)
 def test_every_example_can_be_parsed(row):
-    from asp_neuro.cli import build_parser
+    from asp_neuro.cli.main import build_parser
 
     program, *words = row.example.split()
     assert (program, build_parser().parse_args(words).verb) == ("asp-neuro", row.name)

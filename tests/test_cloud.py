@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asp_neuro.cloud import (
+from asp_neuro.data import load
+from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.scenes.cloud import (
     GRID,
     MAX_POINTS,
     THIN,
@@ -25,8 +27,6 @@ from asp_neuro.cloud import (
     normalise,
     turn_about_up,
 )
-from asp_neuro.data import load
-from asp_neuro.errors import ConfigError, InputError
 
 # Eight points on the axes, mean 0 and largest radius 1, in lexicographic order: normalising changes nothing.
 AXES = np.array(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asp_neuro.certificate import Recording
-from asp_neuro.comparison import THRESHOLDS, Stop, answers, budgets, difference, headroom, measure
+from asp_neuro.certify import Recording
 from asp_neuro.errors import InputError
+from asp_neuro.studies.comparison import THRESHOLDS, Stop, answers, budgets, difference, headroom, measure
 
 # Three steps, four clouds. At margin 0.3 they stop at step 1, 2, 3 (0.3 itself is no crossing) and never.
 MARGINS = np.array([[0.4, 0.1, 0.3, 0.0], [0.1, 0.5, 0.2, 0.1], [0.9, 0.9, 0.35, 0.2]])

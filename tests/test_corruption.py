@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from asp_neuro.cloud import Chunking, cut, describe, normalise
-from asp_neuro.corruption import Corruption, corrupt, corruptions
 from asp_neuro.data import load
+from asp_neuro.scenes.cloud import Chunking, cut, describe, normalise
+from asp_neuro.studies.corruption import Corruption, corrupt, corruptions
 
 POINTS = load("shapes", "validation", n_points=128).points[:12]
 CLEAN, DROPPED, DROPPED_MORE, HALF, QUARTER, TURNED, ROTATED, JITTER, JITTER_MORE = corruptions(128)

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from asp_neuro import bundle as bundles
-from asp_neuro import deployment
+from asp_neuro.chip.machines import SIMULATOR
 from asp_neuro.data import load
 from asp_neuro.errors import CheckFailed, InputError, UsageError
-from asp_neuro.exit import ExitReason, ExitRule
-from asp_neuro.grouping import chunks_of
-from asp_neuro.perceiver import Perceiver
+from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.runtime import deployment
+from asp_neuro.runtime.machine import fast_answers
+from asp_neuro.scenes.cache import chunks_of
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +149,7 @@ def test_the_monitor_keeps_its_state_and_raises_the_alarm(tmp_path, compact, clo
     assert second.n == 2 * first.n == 2 * sum(a.exit is ExitReason.CERTIFIED for a in answers)
     assert json.loads(path.read_text())["n"] == second.n
     wrong = dataclasses.replace(clouds, labels=(clouds.labels + 1) % len(clouds.classes))
-    from asp_neuro import monitor
+    from asp_neuro.certify import monitor
 
     assert not monitor.alarm(second)
     assert monitor.alarm(deployment.feedback(path, compact, wrong, answers))
@@ -188,7 +190,7 @@ def test_preserved_answers_are_those_of_exact_arithmetic_over_the_whole_test_set
     chunks = chunks_of(clouds.points, compact.bundle.chunking, clouds.names)
     perceiver = compact.perceiver
     for rule in (ExitRule(), deployment.exit_rule(compact)[0]):
-        answers = deployment.answer(perceiver, chunks, rule, "fast")
+        answers = fast_answers(perceiver, chunks, rule)
         exact = perceiver.replay(chunks, rule)
         proven = [a.verdict.preserved for a in answers]
         equal = [deployment.really_equal(a, b) for a, b in zip(answers, exact, strict=True)]
@@ -197,14 +199,16 @@ def test_preserved_answers_are_those_of_exact_arithmetic_over_the_whole_test_set
 
 
 def test_a_head_that_breaks_a_design_rule_is_refused_before_a_simulation(compact, clouds, monkeypatch):
-    from asp_neuro import hardware
+    from asp_neuro.runtime import hardware
 
     small = hardware.load("loihi2")
     tight = dataclasses.replace(small, limits=dataclasses.replace(small.limits, cores_per_chip=1))
     monkeypatch.setattr(hardware, "load", lambda name: tight)
-    monkeypatch.setattr("asp_neuro.session.simulate", lambda *args, **keys: pytest.fail("a simulation was started"))
+    monkeypatch.setattr(
+        "asp_neuro.chip.session.simulate", lambda *args, **keys: pytest.fail("a simulation was started")
+    )
     with pytest.raises(CheckFailed, match="cores"):
-        deployment.run(compact, clouds, ExitRule(), backend="sim")
+        deployment.run(compact, clouds, ExitRule(), SIMULATOR)
 
 
 def trained_also_on(deployed: deployment.Deployed, *splits: str) -> deployment.Deployed:

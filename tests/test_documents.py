@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from asp_neuro import bundle as bundles
-from asp_neuro import card
+from asp_neuro.cli.verbs import VERBS
 from asp_neuro.data import locate
 from asp_neuro.errors import MissingError
-from asp_neuro.verbs import VERBS
+from asp_neuro.studies import card
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "train/README.md", ROOT / "deploy/README.md"]

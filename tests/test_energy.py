@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asp_neuro import bundle as bundles
-from asp_neuro import deployment, energy, hardware, prefix
 from asp_neuro.bundle import model_sha256
-from asp_neuro.cloud import cut
 from asp_neuro.data import load
-from asp_neuro.energy import Activity, Component, Estimate, Price, components, measure, phase_boundary
 from asp_neuro.errors import ConfigError, InputError, MissingError
-from asp_neuro.exit import ExitRule
-from asp_neuro.grouping import chunks_of
+from asp_neuro.model import prefix
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.runtime import deployment, energy, hardware
+from asp_neuro.runtime.energy import Activity, Component, Estimate, Price, components, measure, phase_boundary
+from asp_neuro.scenes.cache import chunks_of
+from asp_neuro.scenes.cloud import cut
 
 PRICES = hardware.prices()
 PAPER = Price(**PRICES.values["cmos_45nm"])

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro import stability
-from asp_neuro.cloud import Chunks, cut
-from asp_neuro.episode import Response, episodes
 from asp_neuro.errors import UsageError
-from asp_neuro.exit import ExitRule
-from asp_neuro.guard import hit_place
-from asp_neuro.head_spec import HeadSpec, LayerSpec
-from asp_neuro.perceiver import Perceiver, drive, really_equal
+from asp_neuro.heads.soft.guard import hit_place
+from asp_neuro.heads.spec import HeadSpec, LayerSpec
+from asp_neuro.model import stability
+from asp_neuro.model.episode import Response, episodes
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.perceiver import Perceiver, drive, really_equal
+from asp_neuro.scenes.cloud import Chunks, cut
 
 
 def coarser(layer: LayerSpec, by: int) -> LayerSpec:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from asp_neuro import bundle as bundles
-from asp_neuro import checkpoint, export
+from asp_neuro.learn import checkpoint
+from asp_neuro.learn import exporter as export
 
 COMPACT = bundles.shipped()["compact"].with_suffix(".pt")
 
@@ -21,7 +22,7 @@ def exported():
 
 
 def test_the_bundle_holds_the_trained_integers(exported):
-    from asp_neuro.training import load_model
+    from asp_neuro.learn.training import load_model
 
     model, *_ = load_model(COMPACT)
     for ours, theirs in zip(exported.bundle.head.layers, model.head.spec().layers, strict=True):

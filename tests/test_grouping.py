@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asp_neuro import grouping
-from asp_neuro.cloud import Chunking, Chunks, cut
 from asp_neuro.errors import InputError
-from asp_neuro.grouping import BATCH, cache_folder, chunks_of
+from asp_neuro.scenes import cache as grouping
+from asp_neuro.scenes.cache import BATCH, cache_folder, chunks_of
+from asp_neuro.scenes.cloud import Chunking, Chunks, cut
 
 HOW = Chunking(n_points=32, n_groups=8, group_size=4, n_chunks=3)
 FIELDS = ("points", "members", "first", "second")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro import hardware
 from asp_neuro.errors import ConfigError, MissingError
-from asp_neuro.hardware import RULES, Activity, CoreUse, Design, check, lay_out, load, words_needed
-from asp_neuro.head_spec import HeadSpec
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.report import to_json
+from asp_neuro.runtime import hardware
+from asp_neuro.runtime.hardware import RULES, Activity, CoreUse, Design, check, lay_out, load, words_needed
 
 LOIHI2 = load("loihi2")
 LIMITS = LOIHI2.limits

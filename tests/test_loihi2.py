@@ -18,15 +18,15 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro import hardware
 from asp_neuro.bundle import Bundle, write
-from asp_neuro.cloud import MAX_CHUNKS, cut
-from asp_neuro.deployment import answer
-from asp_neuro.exit import ExitReason, ExitRule
-from asp_neuro.head_spec import HeadSpec
-from asp_neuro.heads import preflight
-from asp_neuro.heads.preflight import EXTENSION, ExtensionMissing, NoBoard, Node, NotExpressible, OnHost
-from asp_neuro.session import SessionError
+from asp_neuro.chip import preflight
+from asp_neuro.chip.preflight import EXTENSION, ExtensionMissing, NoBoard, Node, NotExpressible, OnHost
+from asp_neuro.chip.session import SessionError
+from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.runtime import hardware
+from asp_neuro.runtime.deployment import answer
+from asp_neuro.scenes.cloud import MAX_CHUNKS, cut
 
 STAND_IN = Path(__file__).parent / "stand_in"
 VARIABLES = ("PARTITION", "BOARD", "NXSDKHOST", "NOSLURM", "SLURM", "LOIHI_GEN", "HOST_BINARY")
@@ -103,7 +103,7 @@ def test_each_missing_module_is_named_alone(place, perceiver, module):
 
 
 def test_without_the_extension_all_modules_are_listed_and_nothing_is_run(monkeypatch, perceiver, chunks):
-    monkeypatch.setattr("asp_neuro.session.simulate", lambda *_, **__: pytest.fail("a session was started"))
+    monkeypatch.setattr("asp_neuro.chip.session.simulate", lambda *_, **__: pytest.fail("a session was started"))
     with pytest.raises(ExtensionMissing) as caught:
         answer(perceiver, chunks, ExitRule(), "loihi2")
     assert all(module in str(caught.value) for module in EXTENSION)
@@ -335,7 +335,7 @@ def bundle(tmp_path, perceiver):
     [
         ("stand_in_models:NcSoftLIF", "lava/proc/dense/ncmodels.py", 5, "layer 1 synapses (PyDense"),
         ("stand_in_models:on_cpu", None, 5, "the neurons would run on the host, not on Loihi 2"),
-        ("stand_in_models:of_another_process", None, 4, "is no model of asp_neuro.processes.soft_lif.SoftLIF"),
+        ("stand_in_models:of_another_process", None, 4, "is no model of asp_neuro.chip.processes.soft_lif.SoftLIF"),
         ("no_such_module:Model", None, 4, "cannot be loaded: ModuleNotFoundError"),
     ],
     ids=["synapses on the CPU", "neurons on the CPU", "not a SoftLIF", "cannot be imported"],
@@ -381,7 +381,7 @@ def test_a_failed_session_of_another_kind_stays_what_it_is():
 
 @pytest.mark.lava
 def test_24_bits_get_their_sign_back():
-    from asp_neuro.processes.chip_host import sign_extended
+    from asp_neuro.chip.processes.chip_host import sign_extended
 
     words = np.array([0, 1, 0x7FFFFF, 0x800000, 0xFFFFFF, 0x55FFFFFE])
     assert sign_extended(words).tolist() == [0, 1, 2**23 - 1, -(2**23), -1, -2]
@@ -389,7 +389,7 @@ def test_24_bits_get_their_sign_back():
 
 @pytest.mark.lava
 def test_a_tick_word_has_24_bits_and_no_sign():
-    from asp_neuro.processes.chip_host import chip_word, read_chip_word
+    from asp_neuro.chip.processes.chip_host import chip_word, read_chip_word
 
     assert chip_word(7).tolist() == [7]
     assert chip_word(3, 5).tolist() == [0x503]
@@ -400,7 +400,7 @@ def test_a_tick_word_has_24_bits_and_no_sign():
 
 @pytest.mark.lava
 def test_an_answer_to_another_observation_is_a_failure():
-    from asp_neuro.processes.chip_host import PyChipHostModel
+    from asp_neuro.chip.processes.chip_host import PyChipHostModel
 
     host = PyChipHostModel({"play": lambda: None, "pauses": lambda: None, "n_inputs": 2, "hits": True})
     host.observation = 3

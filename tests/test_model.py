@@ -9,21 +9,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from asp_neuro import checkpoint
-from asp_neuro.cloud import GRID, Augmentation, Chunking, describe
 from asp_neuro.data import load
-from asp_neuro.encoder import Encoder, NormedLinear, _Largest, moments
-from asp_neuro.episode import _Batch, encode
-from asp_neuro.evaluation import Record, accuracy_at, evaluate, surprise, tempered_surprise
-from asp_neuro.examples import Examples, examples_of
-from asp_neuro.host import LIMIT, STEP, Host, row_steps
-from asp_neuro.host import moments as host_moments
-from asp_neuro.mixer import Mixer, gate
-from asp_neuro.model import Model, follow, learned, oracle, true_likelihood
-from asp_neuro.perceiver import Perceiver
-from asp_neuro.policy import RULES, VISITED, Policy, gumbel, sample
-from asp_neuro.recipe import SCORERS, ModelRecipe
-from asp_neuro.training import load_model
+from asp_neuro.learn import checkpoint
+from asp_neuro.learn.cloud_encoder import Encoder, NormedLinear, _Largest, moments
+from asp_neuro.learn.evaluation import Record, accuracy_at, evaluate, surprise, tempered_surprise
+from asp_neuro.learn.examples import Examples, examples_of
+from asp_neuro.learn.mixer import Mixer, gate
+from asp_neuro.learn.model import Model, follow, learned, oracle, true_likelihood
+from asp_neuro.learn.policy import RULES, VISITED, Policy, gumbel, sample
+from asp_neuro.learn.recipe import SCORERS, ModelRecipe
+from asp_neuro.learn.training import load_model
+from asp_neuro.model.episode import _Batch, encode
+from asp_neuro.model.host import LIMIT, STEP, Host, row_steps
+from asp_neuro.model.host import moments as host_moments
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.scenes.cloud import GRID, Augmentation, Chunking, describe
 
 HOW = Chunking(n_points=96, n_groups=12, group_size=6, n_chunks=5)
 SMALL = ModelRecipe(width=12, neurons=10, layers=2, edge_widths=(6, 8), policy_width=7)

@@ -11,9 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asp_neuro import monitor
+from asp_neuro.certify import monitor
+from asp_neuro.certify.monitor import (
+    OPENING,
+    Bet,
+    MonitorState,
+    alarm,
+    bet,
+    check_belongs,
+    message,
+    start,
+    update,
+    update_all,
+)
 from asp_neuro.errors import InputError, UsageError
-from asp_neuro.monitor import OPENING, Bet, MonitorState, alarm, bet, check_belongs, message, start, update, update_all
 
 SHA = "ab" * 32
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro import nir_file
 from asp_neuro.errors import InputError, MissingError
-from asp_neuro.head_spec import HeadSpec, LayerSpec, run_reference
+from asp_neuro.heads.spec import HeadSpec, LayerSpec, run_reference
+from asp_neuro.runtime import nir_file
 
 
 def assert_same(one: HeadSpec, other: HeadSpec) -> None:

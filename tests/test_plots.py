@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from asp_neuro.cli import main
-from asp_neuro.cloud import Chunking, cut
+from asp_neuro.cli.main import main
 from asp_neuro.data import load
-from asp_neuro.plots import changes, first_visits
+from asp_neuro.scenes.cloud import Chunking, cut
+from asp_neuro.studies.plots import changes, first_visits
 
 HOW = Chunking(n_points=64, n_groups=12, group_size=5, n_chunks=4)
 

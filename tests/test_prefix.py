@@ -10,22 +10,22 @@ import pytest
 import specs
 
 from asp_neuro import bundle as bundles
-from asp_neuro import prefix
 from asp_neuro.bundle import Bundle
-from asp_neuro.cloud import Chunking, Chunks
 from asp_neuro.data import load
-from asp_neuro.deployment import open_bundle
-from asp_neuro.episode import _Batch
 from asp_neuro.errors import CheckFailed
-from asp_neuro.exit import ExitRule
-from asp_neuro.grouping import chunks_of
-from asp_neuro.heads.fast import FastHead
-from asp_neuro.host import Host
-from asp_neuro.perceiver import Perceiver
-from asp_neuro.prefix import compare, first_difference, recomputing, streaming
+from asp_neuro.heads.soft.fast import FastHead
+from asp_neuro.model import prefix
+from asp_neuro.model.episode import _Batch
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.host import Host
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.prefix import compare, first_difference, recomputing, streaming
+from asp_neuro.runtime.deployment import open_bundle
+from asp_neuro.scenes.cache import chunks_of
+from asp_neuro.scenes.cloud import Chunking, Chunks
 
 COMPACT = Chunking()  # G=64, K=16, M=16
-MODELS_FOLDER = Path(prefix.__file__).parent / "models"
+MODELS_FOLDER = Path(prefix.__file__).parents[1] / "models"
 RULES = (ExitRule(), ExitRule(0.3, certified=True))
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro.cloud import cut
+from asp_neuro.chip.lava_limits import demand_buildable
+from asp_neuro.chip.wire import Job, write_job
 from asp_neuro.errors import ConfigError
-from asp_neuro.head_spec import DRIVE_MAX, HeadSpec, LayerSpec
-from asp_neuro.heads.lava_limits import demand_buildable
-from asp_neuro.heads.wire import Job, write_job
+from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, LayerSpec
+from asp_neuro.scenes.cloud import cut
 
 pytestmark = pytest.mark.lava
 
@@ -60,7 +60,7 @@ def neurons(model_class, a, ticks, *, index=0, shift=0, band=(0, 0), leak=2048):
 
 @pytest.fixture(scope="module")
 def soft_lif():
-    from asp_neuro.processes import soft_lif
+    from asp_neuro.chip.processes import soft_lif
 
     return soft_lif
 
@@ -142,7 +142,7 @@ def test_an_earlier_layers_hit_is_kept(soft_lif):
 
 def host_of(requests, pauses, n_steps, answers):
     """A host model that plays `requests`; `answers` gives the tick word that comes back in each step."""
-    from asp_neuro.processes.host import PyHostModel
+    from asp_neuro.chip.processes.host import PyHostModel
 
     heard = []
 
@@ -159,8 +159,8 @@ def host_of(requests, pauses, n_steps, answers):
 
 
 def test_the_host_sends_a_drive_with_its_tick_once_the_last_one_is_answered():
-    from asp_neuro.episode import Request
-    from asp_neuro.processes.soft_lif import tick_word
+    from asp_neuro.chip.processes.soft_lif import tick_word
+    from asp_neuro.model.episode import Request
 
     on = np.zeros(1, dtype=int)
     requests = [Request(np.array([[n, n]]), keep) for n, keep in ((1, None), (2, on), (3, None))]
@@ -173,7 +173,7 @@ def test_the_host_sends_a_drive_with_its_tick_once_the_last_one_is_answered():
 
 
 def test_a_run_is_paused_only_when_the_story_is_told():
-    from asp_neuro.episode import Request
+    from asp_neuro.model.episode import Request
 
     requests = [Request(np.ones((1, 2)), None)]
     assert not host_of(requests, [0], 2, [0, 0])[0]._req_pause

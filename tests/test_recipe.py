@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from asp_neuro import recipe
 from asp_neuro.errors import ConfigError, MissingError
-from asp_neuro.recipe import ModelRecipe, Recipe, TrainRecipe, from_dict, load, names
+from asp_neuro.learn import recipe
+from asp_neuro.learn.recipe import ModelRecipe, Recipe, TrainRecipe, from_dict, load, names
 
 
 @pytest.mark.parametrize("name", names())

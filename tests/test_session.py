@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro import session
-from asp_neuro.cloud import cut
+from asp_neuro.chip import session
+from asp_neuro.chip.faults import VARIABLE
+from asp_neuro.chip.session import SessionError, Side, members, simulate
+from asp_neuro.chip.wire import Job, from_line, read_job, to_line, write_job
 from asp_neuro.errors import AspError
-from asp_neuro.exit import ExitRule
-from asp_neuro.heads.faults import VARIABLE
-from asp_neuro.heads.wire import Job, from_line, read_job, to_line, write_job
-from asp_neuro.session import SessionError, Side, members, simulate
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.scenes.cloud import cut
 
 N_CLOUDS = 6
 
@@ -110,9 +110,9 @@ SUPERVISOR = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np, specs
-from asp_neuro.cloud import cut
-from asp_neuro.exit import ExitRule
-from asp_neuro.session import simulate
+from asp_neuro.scenes.cloud import cut
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.chip.session import simulate
 rng = np.random.default_rng(5)
 perceiver = specs.random_perceiver(rng)
 chunks = cut(specs.random_clouds(rng, 4), perceiver.chunking)[np.arange(2000) % 4]

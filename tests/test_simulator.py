@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro.cloud import cut
-from asp_neuro.episode import Response
+from asp_neuro.chip.session import run_head, simulate
 from asp_neuro.errors import ConfigError, UsageError
-from asp_neuro.exit import ExitReason, ExitRule
-from asp_neuro.guard import bands, hit_place
-from asp_neuro.head_spec import DRIVE_MAX, HeadSpec, LayerSpec, run_reference
-from asp_neuro.membrane import STATE_MAX, STATE_MIN, align_shift, step_float
-from asp_neuro.session import run_head, simulate
+from asp_neuro.heads.soft.guard import bands, hit_place
+from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN, align_shift, step_float
+from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, LayerSpec, run_reference
+from asp_neuro.model.episode import Response
+from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.scenes.cloud import cut
 
 pytestmark = [pytest.mark.lava, pytest.mark.slow]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro.exit import ExitRule, margin
-from asp_neuro.guard import drift
-from asp_neuro.host import EPSILON, Host
-from asp_neuro.stability import (
+from asp_neuro.heads.soft.guard import drift
+from asp_neuro.model.exit import ExitRule, margin
+from asp_neuro.model.host import EPSILON, Host
+from asp_neuro.model.stability import (
     PRESERVED,
     Box,
     Look,

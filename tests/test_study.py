@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from asp_neuro import checkpoint, evaluation, study, training
-from asp_neuro.cloud import Chunking
 from asp_neuro.data import load
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
-from asp_neuro.examples import examples_of
-from asp_neuro.recipe import ModelRecipe, Recipe, TrainRecipe
+from asp_neuro.learn import checkpoint, evaluation, training
+from asp_neuro.learn.examples import examples_of
+from asp_neuro.learn.recipe import ModelRecipe, Recipe, TrainRecipe
+from asp_neuro.scenes.cloud import Chunking
+from asp_neuro.studies import study
 
 TINY = Recipe(
     name="tiny",

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from asp_neuro import checkpoint, workshop
-from asp_neuro import teacher as teachers
-from asp_neuro.cloud import Chunking
 from asp_neuro.data import CloudSet, load
 from asp_neuro.errors import ConfigError, InputError
-from asp_neuro.examples import examples_of
-from asp_neuro.recipe import ModelRecipe, Recipe, TrainRecipe
-from asp_neuro.teacher import TeacherRecipe, logits_of, teach, train_teacher
+from asp_neuro.learn import checkpoint, workshop
+from asp_neuro.learn import teacher as teachers
+from asp_neuro.learn.examples import examples_of
+from asp_neuro.learn.recipe import ModelRecipe, Recipe, TrainRecipe
+from asp_neuro.learn.teacher import TeacherRecipe, logits_of, teach, train_teacher
+from asp_neuro.scenes.cloud import Chunking
 
 ROOT = Path(__file__).parents[1]
 SMALL = Recipe(

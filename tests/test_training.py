@@ -19,16 +19,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from asp_neuro import checkpoint, losses, training, workshop
-from asp_neuro.cloud import Augmentation, Chunking
 from asp_neuro.data import CloudSet, Place, load
 from asp_neuro.errors import ConfigError, InputError, MissingError
-from asp_neuro.evaluation import evaluate
-from asp_neuro.examples import Examples, examples_of
-from asp_neuro.head_spec import run_reference
-from asp_neuro.model import Batch, Sight
-from asp_neuro.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
-from asp_neuro.training import DivergedError, Progress, batch_loss, learning_rate, load_model, temperature, train
+from asp_neuro.heads.spec import run_reference
+from asp_neuro.learn import checkpoint, losses, training, workshop
+from asp_neuro.learn.evaluation import evaluate
+from asp_neuro.learn.examples import Examples, examples_of
+from asp_neuro.learn.model import Batch, Sight
+from asp_neuro.learn.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
+from asp_neuro.learn.training import DivergedError, Progress, batch_loss, learning_rate, load_model, temperature, train
+from asp_neuro.scenes.cloud import Augmentation, Chunking
 
 TINY = Recipe(
     name="tiny",
@@ -697,7 +697,7 @@ def test_weights_from_modelnet_may_start_a_training_on_clouds_of_ones_own(finish
 FAULTS = """
 import resource, sys
 import torch
-from asp_neuro.workshop import keep_memory
+from asp_neuro.learn.workshop import keep_memory
 torch.set_num_threads(1)
 if sys.argv[1] == "keep":
     keep_memory()

@@ -7,15 +7,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from asp_neuro import deployment, verification
+from asp_neuro.chip.machines import SIMULATOR, simulator_head
 from asp_neuro.data import load
 from asp_neuro.errors import MissingError
-from asp_neuro.exit import ExitRule
-from asp_neuro.grouping import chunks_of
-from asp_neuro.head_spec import HeadSpec, run_reference
-from asp_neuro.verification import Findings, compare_answers, fast_engine, lava_engine, torch_engine, verify
-
-MODELS = deployment.bundles.shipped()["compact"].parent
+from asp_neuro.heads.spec import HeadSpec, run_reference
+from asp_neuro.learn import checkpoint as checkpoints
+from asp_neuro.learn.machine import trained
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.runtime import deployment, verification
+from asp_neuro.runtime.machine import FAST, Machine, fast_head
+from asp_neuro.runtime.verification import Findings, compare_answers, verify
+from asp_neuro.scenes.cache import chunks_of
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +34,10 @@ def chunks(bundle):
 IDS = [f"cloud {i}" for i in range(6)]
 
 
-def test_reference_fast_engine_and_trained_module_agree_bit_for_bit(bundle, chunks):
-    found = verify(bundle, chunks, IDS, ExitRule(), MODELS / "compact.pt", lava=False)
+def test_reference_fast_head_and_trained_module_agree_bit_for_bit(bundle, chunks):
+    found = verify(
+        bundle, chunks, IDS, ExitRule(), {"fast": FAST, "torch": trained(checkpoints.find("compact"), bundle.head)}
+    )
     assert found.mismatches == 0
     assert found.first is None
     assert {"reference", "fast", "torch"} <= set(found.engines)
@@ -45,21 +49,21 @@ def test_reference_fast_engine_and_trained_module_agree_bit_for_bit(bundle, chun
 
 @pytest.mark.lava
 def test_lava_agrees_bit_for_bit(bundle, chunks):
-    found = verify(bundle, chunks, IDS, ExitRule(tau=0.7), lava=True)
+    found = verify(bundle, chunks, IDS, ExitRule(tau=0.7), {"fast": FAST, "lava": SIMULATOR})
     assert found.mismatches == 0
     assert "lava" in found.engines
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["compact", "modelnet10"])
-def test_the_trained_module_and_the_fast_engine_agree_over_the_whole_test_split(name):
+def test_the_trained_module_and_the_fast_head_agree_over_the_whole_test_split(name):
     deployed = deployment.open_bundle(name)
     try:
         clouds = deployment.clouds_of(deployed, None, "test", None, None)
     except MissingError:
         pytest.skip("the ModelNet npz files are not at hand ($ASP_NEURO_DATA)")
     chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names)
-    engines = {"fast": fast_engine, "torch": torch_engine(MODELS / f"{name}.pt")}
+    engines = {"fast": fast_head, "torch": trained(checkpoints.find(name), deployed.bundle.head).run_head}
     for start in range(0, len(clouds), 200):
         drives = deployed.perceiver.drives(chunks[start : start + 200])
         expected = run_reference(deployed.bundle.head, drives)[:2]
@@ -94,7 +98,7 @@ def test_a_host_that_is_not_the_recorded_one_is_found(bundle):
     drive_bias = bundle.host.drive_bias.copy()
     drive_bias[3] += np.float32(2.0**-6)  # one step of the drive
     other = dataclasses.replace(bundle, host=dataclasses.replace(bundle.host, drive_bias=drive_bias))
-    found = verify(other, None, [], ExitRule(), lava=False)
+    found = verify(other, None, [], ExitRule())
     assert found.mismatches == bundle.golden.host_drives_int[..., 3].size
     assert (found.first["engine"], found.first["what"], found.first["channel"]) == ("host", "drives", 3)
     assert found.first["found"] == found.first["expected"] + 1
@@ -103,9 +107,9 @@ def test_a_host_that_is_not_the_recorded_one_is_found(bundle):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_constant_off_by_one_in_an_engine_is_found(bundle, chunks, fault):
     def faulty(spec, drives):
-        return fast_engine(FAULTS[fault](spec), drives)
+        return fast_head(FAULTS[fault](spec), drives)
 
-    found = verify(bundle, chunks, IDS, ExitRule(), lava=False, engines={"faulty": faulty})
+    found = verify(bundle, chunks, IDS, ExitRule(), {"faulty": Machine("faulty", faulty)})
     assert found.mismatches > 0
     assert found.first["engine"] == "faulty"
     assert {"where", "what", "cloud", "step", "layer", "neuron", "expected", "found"} <= set(found.first)
@@ -116,17 +120,17 @@ def test_a_leaked_state_is_found(bundle, chunks):
     """A state that survives from one cloud into the next: the reset is forgotten."""
 
     def rerun(spec, drives):
-        twice = fast_engine(spec, np.concatenate([drives, drives], axis=0))  # the second starts where the first ended
+        twice = fast_head(spec, np.concatenate([drives, drives], axis=0))  # the second starts where the first ended
         return tuple(part[len(drives) :] for part in twice)
 
-    found = verify(bundle, chunks, IDS, ExitRule(), lava=False, engines={"leaky": rerun})
+    found = verify(bundle, chunks, IDS, ExitRule(), {"leaky": Machine("leaky", rerun)})
     assert found.mismatches > 0
     assert found.first["step"] == 1
 
 
 def test_a_threshold_that_fires_at_equality_is_found():
     """On random heads nothing stands exactly at the threshold; a hand-made head does."""
-    from asp_neuro.head_spec import LayerSpec
+    from asp_neuro.heads.spec import LayerSpec
 
     one = np.ones(1, dtype=np.int64)
     layer = LayerSpec(2 * one[:, None], 0 * one, 4000 * one, 64 * one, 64 * one, np.ones(1), 12)
@@ -136,7 +140,7 @@ def test_a_threshold_that_fires_at_equality_is_found():
     assert expected[1][0].item() == 0
 
     def eager(spec, drives):
-        return fast_engine(changed(spec, 0, theta_fire_int=spec.layers[0].theta_fire_int - 1), drives)
+        return fast_head(changed(spec, 0, theta_fire_int=spec.layers[0].theta_fire_int - 1), drives)
 
     found = Findings()
     verification.compare_heads(found, "equality", spec, drives, expected, {"eager": eager})
@@ -163,24 +167,24 @@ def test_a_wrong_answer_is_found_and_named(bundle, chunks):
 def test_a_checkpoint_of_another_training_is_refused(bundle, chunks, tmp_path):
     import torch
 
-    from asp_neuro import checkpoint
     from asp_neuro.errors import InputError
+    from asp_neuro.learn import checkpoint
 
-    stored = checkpoint.load(MODELS / "compact.pt")
+    stored = checkpoint.load(checkpoints.find("compact"))
     stored["model"]["head.layers.0.bias"] += 0.5
     content = {k: v for k, v in stored.items() if k not in ("format", "version")}
     checkpoint.save(tmp_path / "other.pt", content)
     assert torch.is_tensor(stored["model"]["head.layers.0.bias"])
     with pytest.raises(InputError, match="layer 1, bias_int differs"):
-        verify(bundle, chunks, IDS, ExitRule(), tmp_path / "other.pt", lava=False)
+        trained(tmp_path / "other.pt", bundle.head)
 
 
 @pytest.mark.lava
 @pytest.mark.slow
 def test_a_fault_in_lava_is_found(bundle, chunks):
     def faulty(spec, drives):
-        return lava_engine(FAULTS["a reset off by one"](spec), drives)
+        return simulator_head(FAULTS["a reset off by one"](spec), drives)
 
-    found = verify(bundle, chunks, IDS, ExitRule(), lava=False, engines={"lava": faulty})
+    found = verify(bundle, chunks, IDS, ExitRule(), {"lava": Machine("lava", faulty)})
     assert found.mismatches > 0
     assert found.first["engine"] == "lava"

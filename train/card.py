@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from asp_neuro.card import MODELS, card, with_table
 from asp_neuro.report import say
+from asp_neuro.studies.card import MODELS, card, with_table
 
 README = Path(__file__).parents[1] / "README.md"
 

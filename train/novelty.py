@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from scipy.spatial import cKDTree
 
-from asp_neuro import checkpoint
 from asp_neuro.data import CloudSet, load, locate
-from asp_neuro.evaluation import evaluate, tempered_surprise
-from asp_neuro.examples import examples_of
+from asp_neuro.learn import checkpoint
+from asp_neuro.learn.evaluation import evaluate, tempered_surprise
+from asp_neuro.learn.examples import examples_of
+from asp_neuro.learn.training import load_model
 from asp_neuro.report import progress, table
-from asp_neuro.training import load_model
 
 POINTS = 256
 RULES = ("learned", "random", "fps_order")

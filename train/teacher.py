@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from asp_neuro import recipe as recipes
 from asp_neuro.errors import AspError
+from asp_neuro.learn import recipe as recipes
+from asp_neuro.learn.teacher import TeacherRecipe, teach
+from asp_neuro.learn.workshop import keep_memory
 from asp_neuro.report import say, to_json
-from asp_neuro.teacher import TeacherRecipe, teach
-from asp_neuro.workshop import keep_memory
 
 
 def main() -> int:

@@ -20,15 +20,15 @@ import numpy as np
 import tomli
 import torch
 
-from asp_neuro import recipe as recipes
-from asp_neuro import training
 from asp_neuro.data import load, locate
 from asp_neuro.data.splits import last_of_each_class
 from asp_neuro.errors import AspError, ConfigError
-from asp_neuro.evaluation import evaluate, tempered_surprise
-from asp_neuro.examples import Examples, examples_of
+from asp_neuro.learn import recipe as recipes
+from asp_neuro.learn import training
+from asp_neuro.learn.evaluation import evaluate, tempered_surprise
+from asp_neuro.learn.examples import Examples, examples_of
+from asp_neuro.learn.workshop import keep_memory
 from asp_neuro.report import say
-from asp_neuro.workshop import keep_memory
 
 SHARE, MOST = 0.22, 100
 RULES = ("random", "fps_order")

@@ -42,7 +42,7 @@ def resample(points: np.ndarray, n_points: int, seed: int = 0) -> np.ndarray:
 
 
 def _farthest(points: np.ndarray, n: int) -> np.ndarray:
-    from asp_neuro.cloud import farthest_points
+    from asp_neuro.scenes.cloud import farthest_points
 
     wide = points.astype(np.float64)
     start = ((wide - wide.mean(axis=0)) ** 2).sum(axis=1).argmax()  # the first, so lexicographically least, of equals

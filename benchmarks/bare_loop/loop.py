@@ -28,8 +28,8 @@ from lava.magma.core.run_conditions import RunSteps
 from lava.magma.core.run_configs import Loihi2SimCfg
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
-from asp_neuro.heads.simulator import network
-from asp_neuro.heads.wire import read_job
+from asp_neuro.chip.simulator import network
+from asp_neuro.chip.wire import read_job
 
 
 class Relay(AbstractProcess):

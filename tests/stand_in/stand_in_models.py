@@ -5,9 +5,9 @@ from lava.magma.core.model.nc.model import AbstractNcProcessModel
 from lava.magma.core.resources import Loihi2NeuroCore
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
-from asp_neuro.processes.chip_host import chip_word, read_chip_word
-from asp_neuro.processes.host import PyHostModel
-from asp_neuro.processes.soft_lif import PySoftLIFFixed, SoftLIF, read_word, tick_word
+from asp_neuro.chip.processes.chip_host import chip_word, read_chip_word
+from asp_neuro.chip.processes.host import PyHostModel
+from asp_neuro.chip.processes.soft_lif import PySoftLIFFixed, SoftLIF, read_word, tick_word
 
 on_cpu = PySoftLIFFixed
 of_another_process = PyHostModel

@@ -1,0 +1,1 @@
+"""Lava: the supervised session, the CPU simulator, Loihi 2."""

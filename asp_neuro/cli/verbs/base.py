@@ -1,0 +1,109 @@
+"""What a verb is, and the arguments that several of them share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asp_neuro.errors import UsageError
+
+BACKENDS = ("fast", "sim", "loihi2")
+PICTURES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a verb came to: `report` for machines, `text` for people, and the exit code."""
+
+    report: dict[str, Any]
+    text: str
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Verb:
+    name: str
+    summary: str  # one line
+    example: str  # a command that works as it stands
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], Outcome]
+    parts: tuple[Verb, ...] = ()  # verbs of its own: `asp-neuro study order`
+
+
+def no_arguments(parser: argparse.ArgumentParser) -> None:
+    """For a verb that has only the options of every verb."""
+
+
+def whole(low: int) -> Callable[[str], int]:
+    """An argument type: a whole number of at least `low`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
+        if value < low:
+            raise argparse.ArgumentTypeError(f"{value} is below {low}")
+        return value
+
+    return parse
+
+
+def picture_file(text: str) -> Path:
+    """An argument type: where a picture can be written, found out before the work and not after it."""
+    path = Path(text)
+    if path.suffix.lower() not in PICTURES:
+        raise argparse.ArgumentTypeError(f"'{text}' does not end in {' or '.join(PICTURES)}")
+    if not path.resolve().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"the folder of '{text}' does not exist; make it first")
+    return path
+
+
+def bundle_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", metavar="FILE|NAME", help="a bundle, or the name of a shipped one")
+    parser.add_argument("--bundle", metavar="FILE|NAME", help="the same as an option (default ./model.net)")
+
+
+def bundle_name(args: argparse.Namespace) -> str | None:
+    if args.file is not None and args.bundle is not None:
+        raise UsageError(f"the bundle is given twice: '{args.file}' and --bundle '{args.bundle}'")
+    return args.file if args.bundle is None else args.bundle
+
+
+def data_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="NAME|PATH", help="where the data are (default: those of the recipe)")
+    parser.add_argument("--up", choices=("x", "y", "z"), help="the up axis of a folder or a file (default y)")
+
+
+def sample_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--split", choices=("train", "validation", "calibration", "test"), default="test", help="default test"
+    )
+    parser.add_argument("--limit", type=whole(1), metavar="N", help="only the first N clouds")
+
+
+def exit_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-exit", action="store_true", help="read the whole budget")
+    parser.add_argument("--threshold", type=float, metavar="X", help="exit at margin X, without a promise")
+    parser.add_argument("--uncertified", action="store_true", help="use a stored threshold whose certificate is void")
+
+
+def level_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--alpha", type=float, default=0.05, metavar="A", help="largest risk (default 0.05)")
+    parser.add_argument("--delta", type=float, default=0.05, metavar="D", help="chance to be wrong (default 0.05)")
+
+
+def one_thread(n: int | None) -> None:
+    """Bind the BLAS libraries before they are loaded: on small products more threads only get in each other's way."""
+    import os
+
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        if n is not None or name not in os.environ:
+            os.environ[name] = str(n or 1)
+
+
+def share(value: float | None) -> str | None:
+    return None if value is None else f"{100.0 * value:.1f} %"

@@ -1,0 +1,55 @@
+"""asp-neuro energy"""
+
+from __future__ import annotations
+
+import argparse
+
+from asp_neuro.cli.verbs.base import (
+    Outcome,
+    bundle_argument,
+    bundle_name,
+    data_arguments,
+    exit_arguments,
+    one_thread,
+    picture_file,
+    sample_arguments,
+)
+from asp_neuro.errors import MissingError
+from asp_neuro.report import say
+
+
+def energy_arguments(parser: argparse.ArgumentParser) -> None:
+    bundle_argument(parser)
+    data_arguments(parser)
+    sample_arguments(parser)
+    exit_arguments(parser)
+    parser.add_argument("--prices", default="prices", metavar="FILE", help="another price table than the shipped one")
+    parser.add_argument("--plot", type=picture_file, metavar="FILE.png", help="draw energy and phase boundary")
+
+
+def energy(args: argparse.Namespace) -> Outcome:
+    """What an answer costs, by operations counted on the model and firing rates measured on its data. An estimate."""
+    one_thread(None)
+    from asp_neuro.runtime import deployment, hardware
+    from asp_neuro.runtime.energy import Estimate
+    from asp_neuro.studies import plots
+
+    prices = hardware.prices(args.prices)
+    deployed = deployment.open_bundle(bundle_name(args))
+    rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
+    say(sentence)
+    try:
+        clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
+        usage = deployment.usage(deployed, clouds, rule)
+    except MissingError as error:
+        if args.data is not None:
+            raise
+        usage = deployment.recorded_usage(deployed, rule, error)
+        say(f"{str(error).splitlines()[0]}\nnothing is run: the firing rates stored in the bundle are used")
+    b = deployed.bundle
+    found = Estimate(b.host, b.head, b.chunking, usage, prices)
+    report, text = {**found.as_dict(), "sha256": deployed.sha256}, found.text()
+    if args.plot is not None:
+        report["plot"] = str(plots.energy_curves(args.plot, found))
+        text += f"\n\nplot: {report['plot']}"
+    return Outcome(report, text)

@@ -1,0 +1,74 @@
+"""asp-neuro export"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from asp_neuro.cli.verbs.base import Outcome, data_arguments, level_arguments, one_thread
+from asp_neuro.cli.verbs.certify import certificate_report
+from asp_neuro.errors import AspError, CheckFailed
+from asp_neuro.report import say
+
+
+def export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", nargs="?", type=Path, default=Path("model.pt"), help="default ./model.pt")
+    parser.add_argument("--out", type=Path, default=Path("model.net"), metavar="FILE", help="default ./model.net")
+    parser.add_argument("--hw", default="loihi2", metavar="NAME", help="hardware to check the fit for")
+    parser.add_argument("--nir", type=Path, metavar="FILE", help="also write the head as a NIR file")
+    parser.add_argument("--no-certificate", action="store_true", help="leave out the last step, the certificate")
+    data_arguments(parser)
+    level_arguments(parser)
+
+
+def export(args: argparse.Namespace) -> Outcome:
+    """Copy the integer network that training ended on into a bundle, measure it, certify it."""
+    one_thread(None)
+    from asp_neuro import bundle as bundles
+    from asp_neuro.learn import exporter as export
+    from asp_neuro.runtime import deployment, hardware
+
+    hw = hardware.load(args.hw)
+    made = export.export(args.checkpoint, args.data, args.up)
+    fit = hardware.check(made.bundle.head, made.bundle.host, hw)
+    if not fit.fits:
+        raise CheckFailed(f"this head does not fit {args.hw}; nothing was written.\n{fit.text()}")
+    bundles.write(args.out, made.bundle)
+    if args.nir is not None:
+        from asp_neuro.runtime import nir_file
+
+        nir_file.write(args.nir, made.bundle.head)
+    lines = [f"{args.out}: written, {args.out.stat().st_size / 1024.0:.0f} KB", made.text]
+    deployed = deployment.open_bundle(args.out)
+    certificate = None
+    if made.deploy_accuracy is not None and not args.no_certificate:
+        certificate, sentence = _certify(deployed, args)
+        lines.append(sentence)
+    report = {
+        "out": str(args.out),
+        "sha256": deployed.sha256,
+        "layers": [
+            {"neurons": layer.n_neurons, "inputs": layer.weight_int.shape[1], "state_bits": layer.state_bits}
+            for layer in made.bundle.head.layers
+        ],
+        "float_accuracy": made.float_accuracy,
+        "deploy_accuracy": made.deploy_accuracy,
+        "agreement": None if made.agreement is None else made.agreement._asdict(),
+        "certificate": certificate,
+    }
+    return Outcome(report, "\n".join([*lines, f"next: asp-neuro run {args.out}"]))
+
+
+def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | None, str]:
+    """The last step of export: a certificate, or a warning; the bundle is usable either way."""
+    from asp_neuro.certify import promise
+    from asp_neuro.runtime import deployment
+
+    try:
+        found = deployment.certify(deployed, args.data, args.up, args.alpha, args.delta)
+    except AspError as error:
+        say(f"warning: no certificate: {error}")
+        return None, "no certificate; `asp-neuro run` will read the whole budget"
+    deployment.store(deployed, found)
+    return certificate_report(found.certificate), promise(found.certificate)

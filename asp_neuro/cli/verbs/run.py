@@ -1,0 +1,158 @@
+"""asp-neuro run"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from asp_neuro.cli.verbs.base import (
+    BACKENDS,
+    Outcome,
+    bundle_argument,
+    bundle_name,
+    data_arguments,
+    exit_arguments,
+    one_thread,
+    picture_file,
+    sample_arguments,
+    whole,
+)
+from asp_neuro.report import say, table, to_json
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    bundle_argument(parser)
+    data_arguments(parser)
+    parser.add_argument("--backend", choices=BACKENDS, default="fast", help="default fast")
+    parser.add_argument("--input", metavar="FILE", help="one cloud instead of a data set")
+    sample_arguments(parser)
+    parser.add_argument("--batch", type=whole(1), default=256, metavar="N", help="clouds at once on fast (default 256)")
+    parser.add_argument("--threads", type=whole(1), metavar="N", help="default 1; answers do not depend on it")
+    parser.add_argument(
+        "--seed",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help="of the data: another draw of shapes or of a mesh's points",
+    )
+    parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there")
+    parser.add_argument(
+        "--picture", type=picture_file, metavar="FILE.png", help="draw the first cloud by the order of its chunks"
+    )
+    exit_arguments(parser)
+    parser.add_argument(
+        "--prefix", action="store_true", help="also run without carried state: bit for bit the same? at what cost?"
+    )
+    parser.add_argument(
+        "--on-unproven", choices=("report", "recompute"), default="report",
+        help="recompute: answers whose spikes are not proven are computed again in exact arithmetic",
+    )  # fmt: skip
+    parser.add_argument("--exact", action="store_true", help="also count the answers that exact arithmetic gives too")
+    parser.add_argument(
+        "--feedback", nargs="?", const="", metavar="FILE",
+        help="watch the risk of certified answers over labelled clouds (default file: beside the bundle)",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    """Answer for a data set or one cloud."""
+    one_thread(args.threads)
+    from asp_neuro.cli.machines import machine
+    from asp_neuro.runtime import deployment
+
+    deployed = deployment.open_bundle(bundle_name(args))
+    rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
+    say(sentence)
+    if args.input is not None:
+        clouds = deployment.one_cloud(deployed, args.input, args.up, args.seed)
+    else:
+        clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit, args.seed)
+    with jsonl(args.jsonl) as write:
+        report, answers = deployment.run(
+            deployed,
+            clouds,
+            rule,
+            machine(args.backend),
+            args.batch,
+            write,
+            args.on_unproven == "recompute",
+            args.exact,
+        )
+    if args.picture is not None:
+        report["picture"] = str(draw(deployed, clouds, answers[0], args.picture))
+    if args.prefix:
+        report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
+    text, code = _run_text(report), 0
+    text += f"\npicture: {args.picture}" if args.picture is not None else ""
+    if args.feedback is not None:
+        from asp_neuro.certify import monitor
+
+        path = Path(args.feedback) if args.feedback else deployed.path.with_suffix(".feedback.json")
+        state = deployment.feedback(path, deployed, clouds, answers)
+        report["monitor"] = {"file": str(path), "alarm": monitor.alarm(state), **state.to_dict()}
+        text, code = f"{text}\n{monitor.message(state)}", 1 if monitor.alarm(state) else 0
+    if args.input is not None:
+        text = _answer_text(answers[0], deployed.bundle.classes) + "\n" + text
+    return Outcome(report, text, exit_code=code)
+
+
+def draw(deployed: Any, clouds: Any, answer: Any, path: Path) -> Path:
+    """Draw the first cloud, coloured by the order in which its chunks were looked at."""
+    from asp_neuro.scenes.cache import chunks_of
+    from asp_neuro.studies import plots
+
+    chunks = chunks_of(clouds.points[:1], deployed.bundle.chunking, clouds.names[:1], cache=False)
+    return plots.visits(path, chunks, answer, deployed.bundle.classes, Path(clouds.names[0]).name)
+
+
+@contextlib.contextmanager
+def jsonl(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """A writer of JSON lines, each flushed: what is answered is kept, whatever happens next."""
+    if path is None:
+        yield None
+        return
+    with open(path, "w", encoding="utf-8") as file:
+
+        def write(row: dict[str, Any]) -> None:
+            file.write(to_json(row) + "\n")
+            file.flush()
+
+        yield write
+
+
+def _answer_text(answer: Any, classes: tuple[str, ...]) -> str:
+    ranked = sorted(range(len(classes)), key=lambda i: -answer.probabilities[i])[:3]
+    others = ", ".join(f"{classes[i]} {100.0 * answer.probabilities[i]:.1f} %" for i in ranked)
+    order = " ".join(str(chunk) for chunk in answer.order)
+    return f"{classes[answer.label]}  ({others})\nchunks looked at: {order}\n{answer.exit.sentence}"
+
+
+def _run_text(report: dict[str, Any]) -> str:
+    rows: list[tuple[str, str]] = [("backend", report["backend"]), ("clouds", str(report["n"]))]
+    if report["accuracy"] is not None:
+        rows.append(("accuracy", f"{100.0 * report['accuracy']:.2f} %"))
+    rows.append(("observations", f"{report['mean_observations']:.2f} of {report['budget']} on average"))
+    rows.append(("exits", ", ".join(f"{name} {n}" for name, n in report["exits"].items())))
+    if report["certified_risk"] is not None:
+        rows.append(("wrong among certified", f"{100.0 * report['certified_risk']:.2f} %"))
+    rows.append(("spikes proven", f"{100.0 * report['preserved_share']:.1f} % of the answers"))
+    if report["equal_share"] is not None:
+        rows.append(("equal to exact arithmetic", f"{100.0 * report['equal_share']:.1f} % of the answers"))
+    if report["recomputed"] is not None:
+        rows.append(("computed again exactly", f"{report['recomputed']} answers"))
+    rows.append(("time", f"{report['seconds']:.2f} s, {1e3 * report['seconds'] / report['n']:.2f} ms a cloud"))
+    rows.append(("model", report["sha256"][:16]))
+    return table(rows, ("", "")) + (_prefix_text(report["prefix"]) if "prefix" in report else "")
+
+
+def _prefix_text(report: dict[str, Any]) -> str:
+    parts, forms = ("encoder", "mixer", "head"), ("streaming", "prefix")
+    rows = [(f"{part}, million MACs", *(f"{report[form]['macs'][part] / 1e6:.1f}" for form in forms)) for part in parts]
+    rows.append(("seconds", *(f"{report[form]['seconds']:.3f}" for form in forms)))
+    ratios = [f"{report['ratio'][name]:.2f}" for name in (*parts, "seconds")]
+    said = f"\n\nwithout carried state the same bits in all {report['observations']} observations, at this cost:\n"
+    body = [(*row, ratio) for row, ratio in zip(rows, ratios, strict=True)]
+    return said + table(body, ("", "streaming", "prefix form", "ratio"))

@@ -1,0 +1,81 @@
+"""asp-neuro study"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from asp_neuro.cli.verbs.base import Outcome, data_arguments, one_thread, sample_arguments, whole
+from asp_neuro.errors import UsageError
+
+
+def seed_list(text: str) -> tuple[int, ...]:
+    """An argument type: whole numbers with commas between them, none twice."""
+    seeds = tuple(whole(0)(word.strip()) for word in text.split(","))
+    if len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"'{text}' names a seed twice")
+    return seeds
+
+
+def study(args: argparse.Namespace) -> Outcome:
+    """Without a part there is nothing to do."""
+    from asp_neuro.cli.verbs import STUDIES
+
+    raise UsageError(f"what to study: {' or '.join(part.name for part in STUDIES)}? (see: asp-neuro study --help)")
+
+
+def read_arguments(parser: argparse.ArgumentParser) -> None:
+    """What every study reads."""
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="checkpoints of one recipe, or a shipped name")
+    data_arguments(parser)
+    sample_arguments(parser)
+
+
+def order_arguments(parser: argparse.ArgumentParser) -> None:
+    read_arguments(parser)
+    parser.add_argument("--recipe", metavar="NAME|FILE", help="without MODEL: what to train (default compact)")
+    parser.add_argument("--seeds", type=seed_list, metavar="N,N,..", help="without MODEL: default 0,1,2")
+    parser.add_argument("--epochs", type=whole(1), metavar="N", help="another number of epochs than the recipe's")
+    parser.add_argument("--ablations", action="store_true", help="also train policies that see less (J.3, J.11, J.13)")
+    parser.add_argument("--float", action="store_true", help="the head in floating point, not as it is exported")
+    parser.add_argument("--average", action="store_true", help="answers from the mean of the logits so far")
+    parser.add_argument(
+        "--out", type=Path, default=Path("study-order"), metavar="DIR", help="models and results; default ./study-order"
+    )
+
+
+def order(args: argparse.Namespace) -> Outcome:
+    """Learned, random, farthest-point and oracle order on the same weights."""
+    one_thread(None)
+    wanted = {"recipe": args.recipe, "seeds": args.seeds, "epochs": args.epochs, "ablations": args.ablations or None}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if args.models and given:
+        raise UsageError(f"--{next(iter(given))} is for training; with checkpoints given there is none")
+    from asp_neuro.studies import study
+
+    report = study.order(
+        args.models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=args.out,
+        floating=args.float, average=args.average, **given,
+    )  # fmt: skip
+    return Outcome(report, study.order_text(report))
+
+
+def robustness_arguments(parser: argparse.ArgumentParser) -> None:
+    read_arguments(parser)
+    parser.add_argument("--draws", type=whole(1), default=3, metavar="N", help="of every corruption (default 3)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the corruptions (default 0)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("study-robustness"), metavar="DIR", help="default ./study-robustness"
+    )
+
+
+def robustness(args: argparse.Namespace) -> Outcome:
+    """Learned against fixed order on clouds with fewer points, turned, jittered."""
+    one_thread(None)
+    from asp_neuro.studies import study
+
+    report = study.robustness(
+        args.models or ["compact"], draws=args.draws, seed=args.seed, data=args.data, up=args.up, split=args.split,
+        limit=args.limit, out=args.out,
+    )  # fmt: skip
+    return Outcome(report, study.robustness_text(report))

@@ -1,0 +1,55 @@
+"""asp-neuro verify"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from asp_neuro.cli.verbs.base import Outcome, bundle_argument, bundle_name, data_arguments, one_thread, whole
+from asp_neuro.errors import MissingError
+from asp_neuro.report import say
+
+
+def verify_arguments(parser: argparse.ArgumentParser) -> None:
+    bundle_argument(parser)
+    data_arguments(parser)
+    parser.add_argument("--checkpoint", type=Path, metavar="model.pt", help="the trained module joins the comparison")
+    parser.add_argument("--limit", type=whole(1), default=8, metavar="N", help="real clouds to take (default 8)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the random heads (default 0)")
+    parser.add_argument("--no-lava", action="store_true", help="leave the Lava simulator out")
+
+
+def verify(args: argparse.Namespace) -> Outcome:
+    """Golden vectors, random heads and real clouds through every engine; exit code 1 on any difference."""
+    one_thread(None)
+    import dataclasses
+
+    from asp_neuro.cli.machines import machine
+    from asp_neuro.runtime import deployment, verification
+    from asp_neuro.scenes.cache import chunks_of
+
+    deployed = deployment.open_bundle(bundle_name(args))
+    rule, _ = deployment.exit_rule(deployed, uncertified=True)
+    chunks, ids = None, []
+    try:
+        clouds = deployment.clouds_of(deployed, args.data, "validation", args.up, args.limit)
+        chunks, ids = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=False), list(clouds.names)
+    except MissingError as error:
+        if args.data is not None:
+            raise
+        say(f"no real clouds: {str(error).splitlines()[0]}")
+    machines = {"fast": machine("fast"), **({} if args.no_lava else {"lava": machine("sim")})}
+    if args.checkpoint is not None:
+        from asp_neuro.learn.machine import trained
+
+        machines["torch"] = trained(args.checkpoint, deployed.bundle.head)
+    found = verification.verify(
+        deployed.bundle,
+        chunks,
+        ids,
+        rule,
+        machines,
+        args.seed,
+    )
+    report = {**dataclasses.asdict(found), "sha256": deployed.sha256}
+    return Outcome(report, verification.text(found), exit_code=1 if found.mismatches else 0)

@@ -1,0 +1,1 @@
+"""The soft form: ticked soft-reset LIF neurons, exact and provable."""

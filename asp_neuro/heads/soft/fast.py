@@ -1,0 +1,138 @@
+"""The fast engine: the integer head, vectorised over a batch, bit for bit `head_spec.run_reference`.
+
+Whole numbers ride in floating point where every partial sum is proven to be exact: float32 matrix products while the
+worst case stays below 2^24 (weights are even, so W / 2 is used), float64 otherwise; the state in float64, where
+lambda_int / 4096 * u is exact (36 bits) and truncation is the integer step's own.
+
+With `n_steps` the engine also looks for guard hits (`guard.hits`): u - theta_fire, which decides the spike, is compared
+with the widest band of the layer; the few membranes within are then looked at one by one.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from asp_neuro.errors import UsageError
+from asp_neuro.heads.soft.guard import NEURONS, bands, limits
+from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN, align_shift, fires, rest
+from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, LayerSpec
+
+
+class _Layer:
+    """A layer's constants as the engine wants them."""
+
+    def __init__(self, spec: LayerSpec, index: int, largest: np.ndarray, n_steps: int) -> None:
+        reach = float((np.abs(spec.weight_int) // 2 @ largest).max())
+        self.dtype = np.float32 if reach < 2.0**24 else np.float64
+        self.weight = np.ascontiguousarray((spec.weight_int // 2).T.astype(self.dtype))  # [n, H]
+        self.align = 2.0 * 2.0 ** align_shift(spec.state_bits, first_layer=index == 0)
+        self.bias = spec.bias_int.astype(np.float64)
+        self.lam = spec.lambda_int / 4096.0
+        self.theta = spec.theta_int.astype(np.float64)
+        self.theta_fire = spec.theta_fire_int.astype(np.float64)
+        self.room = STATE_MAX - 1 - np.abs(self.theta_fire).max()  # a membrane this far from theta_fire may saturate
+        band = bands(spec, n_steps)
+        self.edges = [limits(spec.theta_fire_int, band, t) for t in range(1, n_steps + 1)]
+        self.widest = [max((self.theta_fire - low).max(), (high - self.theta_fire).max()) for low, high in self.edges]
+
+
+class FastHead:
+    """Carries the state of a batch of clouds; `start` puts it at rest, `observe` takes one drive per cloud.
+
+    Made for episodes of at most `n_steps` observations it leaves the first guard hit of each cloud at the last
+    observation in `hit` ([b] hit words, 0 for none); without `n_steps`, `hit` is None.
+    """
+
+    def __init__(self, spec: HeadSpec, drive_bound: np.ndarray | None = None, n_steps: int | None = None) -> None:
+        bound = np.full(spec.n_inputs, float(DRIVE_MAX)) if drive_bound is None else drive_bound
+        self.spec = spec
+        self.n_steps = n_steps
+        self.layers = []
+        for index, layer in enumerate(spec.layers):
+            largest = bound if index == 0 else np.full(layer.weight_int.shape[1], float(index))
+            self.layers.append(_Layer(layer, index, largest, n_steps or 0))
+        self.n_overflows = 0
+        self.start(0)
+
+    def fresh(self) -> FastHead:
+        """Another head of the same network, which shares the constants and nothing else."""
+        head = copy.copy(self)
+        head.n_overflows = 0
+        head.start(0)
+        return head
+
+    def start(self, batch: int) -> None:
+        """All membranes at rest."""
+        shape = (batch, self.spec.layers[0].n_neurons)
+        self.t = 0
+        self.hit: np.ndarray | None = None
+        self.membranes = [np.zeros(shape) for _ in self.layers]
+        self.spikes = [np.zeros(shape, dtype=np.float32) for _ in self.layers]
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Go on with some clouds only."""
+        self.membranes = [u[rows] for u in self.membranes]
+        self.spikes = [s[rows] for s in self.spikes]
+
+    def observe(self, drive_int: np.ndarray) -> np.ndarray:
+        """One observation: drives [b, n] (whole numbers) -> the last layer's membranes [b, H] (whole numbers)."""
+        self.t += 1
+        self.hit = self._no_hits(len(drive_int))
+        z = drive_int
+        for index, layer in enumerate(self.layers):
+            synaptic = np.matmul(z.astype(layer.dtype, copy=False), layer.weight)
+            drive = np.multiply(synaptic, layer.align, dtype=np.float64)
+            drive += layer.bias
+            if max(-drive.min(initial=0.0), drive.max(initial=0.0)) > STATE_MAX:
+                self.n_overflows += int((np.abs(drive) > STATE_MAX).sum())
+            np.maximum(drive, 0.0, out=drive)
+            membrane = self.membranes[index]
+            np.multiply(membrane, layer.lam, out=membrane)
+            np.trunc(membrane, out=membrane)
+            held = rest(membrane, drive, layer.theta, self.spikes[index])
+            above = np.subtract(held, layer.theta_fire, out=drive)
+            fired = fires(above, 0.0)
+            far = np.abs(above, out=above)
+            saturated = bool(np.maximum.reduce(far, axis=None, initial=0.0) > layer.room) and self._saturate(held)
+            if saturated:
+                fired = fires(held, layer.theta_fire)
+            self.membranes[index], self.spikes[index] = held, fired.astype(np.float32)
+            if self.hit is not None and (self.t > 1 or saturated):  # nothing is rounded before the first leak
+                self._guard(index, far, saturated, self.hit)
+            z = self.spikes[index] if index == 0 else z + self.spikes[index]
+        return self.membranes[-1]
+
+    def _no_hits(self, batch: int) -> np.ndarray | None:
+        if self.n_steps is None:
+            return None
+        if self.t > self.n_steps:
+            raise UsageError(f"head: observation {self.t}, but its guard bands are made for {self.n_steps}")
+        return np.zeros(batch, dtype=np.int64)
+
+    def _saturate(self, held: np.ndarray) -> bool:
+        """Clip membranes to 24 bits, in place; whether any stands at a limit."""
+        np.clip(held, STATE_MIN, STATE_MAX, out=held)
+        n_limit = int(((held == STATE_MAX) | (held == STATE_MIN)).sum())
+        self.n_overflows += n_limit
+        return n_limit > 0
+
+    def _guard(self, index: int, far: np.ndarray, saturated: bool, words: np.ndarray) -> None:
+        """Note the first hit of each cloud in this layer, unless an earlier one has it; `far` is |u - theta_fire|."""
+        layer, held = self.layers[index], self.membranes[index]
+        close = far < layer.widest[self.t - 1]
+        if saturated:
+            close |= (held >= STATE_MAX) | (held <= STATE_MIN)
+        flat = close.ravel().nonzero()[0]  # sorted by cloud, then neuron
+        if not flat.size:
+            return
+        low, high = layer.edges[self.t - 1]
+        membrane, neuron = held.ravel()[flat], flat % held.shape[1]
+        hit = (membrane > low[neuron]) & (membrane < high[neuron])
+        if saturated:
+            hit |= (membrane >= STATE_MAX) | (membrane <= STATE_MIN)
+        for place in flat[hit][::-1]:  # the first neuron of a cloud is written last
+            row, first = divmod(int(place), held.shape[1])
+            if not 0 < words[row] <= index * NEURONS:
+                words[row] = index * NEURONS + first + 1

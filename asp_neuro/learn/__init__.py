@@ -1,0 +1,1 @@
+"""Training (torch): recipes, the trained twins of the deployed parts, losses, export."""

@@ -1,0 +1,65 @@
+"""Examples: a data set cut into chunks, handed out as batches of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from asp_neuro.data import CloudSet
+from asp_neuro.learn.model import Batch
+from asp_neuro.scenes.cache import chunks_of, joined
+from asp_neuro.scenes.cloud import GRID, Augmentation, Chunking, Chunks, augment, copies, describe
+
+
+@dataclass(frozen=True)
+class Examples:
+    """`chunks` and `lists` have a row for each of the n clouds, then n rows for every further cut of them."""
+
+    chunks: Chunks
+    lists: np.ndarray  # [n * cuts, M, S] groups of each chunk
+    labels: np.ndarray  # [n] int64
+    teacher: np.ndarray | None = None  # [n, C] float32 logits
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(
+        self, index: np.ndarray, how: Augmentation | None = None, rng: np.random.Generator | None = None
+    ) -> Batch:
+        """The clouds at `index`; changed by `how` if given, with descriptors of the changed points."""
+        labels = self.labels[index]
+        if how is not None and rng is not None and how.cuts > 0:
+            index = index + len(self) * rng.integers(len(self.chunks) // len(self), size=len(index))
+        part = self.chunks[index]
+        points = part.points.astype(np.float32) / np.float32(GRID)
+        if how is not None and rng is not None:
+            points = augment(points, how, rng)
+            if how.drop > 0.0:
+                share = rng.uniform(0.0, how.drop, size=(len(points), 1))
+                part = part.without(rng.random(points.shape[:2], dtype=np.float32) < share)
+        lists = self.lists[index]
+        if how is not None and rng is not None and how.hide > 0.0:
+            share = rng.uniform(0.0, how.hide, size=(len(points), 1, 1))
+            lists = np.where(rng.random(lists.shape, dtype=np.float32) < share, lists[..., :1], lists)
+        descriptors = describe(points, part.mask()).astype(np.float32)
+        return Batch(
+            torch.from_numpy(points),
+            torch.from_numpy(part.members.astype(np.int64)),
+            torch.from_numpy(lists.astype(np.int64)),
+            torch.from_numpy(descriptors),
+            torch.from_numpy(labels),
+        )
+
+
+def examples_of(
+    clouds: CloudSet, how: Chunking, cache: bool = True, change: Augmentation | None = None, seed: int = 0
+) -> Examples:
+    """The clouds, cut; with `change.cuts`, that many further cuts of changed copies, to train on."""
+    parts = [chunks_of(clouds.points, how, clouds.names, cache)]
+    for number in range(change.cuts if change is not None else 0):
+        changed = copies(clouds.points, change, seed + number)
+        parts.append(chunks_of(changed, how, clouds.names, cache=False))
+    chunks = parts[0] if len(parts) == 1 else joined(parts)
+    return Examples(chunks, chunks.groups_of_chunks(), clouds.labels)

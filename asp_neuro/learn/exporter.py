@@ -1,0 +1,196 @@
+"""From `model.pt` to a bundle: copy the integer network that training ended on, measure it, write it.
+
+Nothing is converted here. A checkpoint that never ran on the integer grid is discretised with a warning, from ranges
+on its training data, and its loss is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asp_neuro import bundle as bundles
+from asp_neuro.bundle import Bundle, make_golden
+from asp_neuro.data import load, locate
+from asp_neuro.errors import ConfigError, MissingError
+from asp_neuro.heads.soft.membrane import STATE_MAX
+from asp_neuro.learn.evaluation import Record, accuracy_at, evaluate
+from asp_neuro.learn.examples import Examples, examples_of
+from asp_neuro.learn.model import Model
+from asp_neuro.learn.recipe import Recipe
+from asp_neuro.learn.training import load_model
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.report import say, table
+from asp_neuro.scenes.cloud import Chunking, Chunks
+
+MODELNET = "trained on ModelNet, which is offered for academic research only"
+TRAINED_ON = " (it was trained on them)"
+BATCH = 256
+N_GOLDEN = 4  # clouds
+FIRST = 4  # chunks
+
+
+class Agreement(NamedTuple):
+    """Shares of the validation clouds in which the exported network does as the trained module does."""
+
+    answer: float
+    first_chunks: float  # the first FIRST choices
+    order: float  # all of them
+
+
+@dataclass(frozen=True)
+class Exported:
+    bundle: Bundle
+    float_accuracy: float | None
+    deploy_accuracy: float | None
+    agreement: Agreement | None
+    text: str
+
+
+def export(checkpoint: str | Path, data: str | Path | None = None, up: str | None = None) -> Exported:
+    """A trained checkpoint -> a bundle (not yet written, not yet certified)."""
+    model, recipe, classes, stored = load_model(checkpoint)
+    validation = _examples(recipe, classes, "validation", data, up)
+    if not (model.head.deploy and model.head.has_scales):
+        _discretise(model, recipe, classes, data, up)
+    head, host = model.head.spec(), model.host_spec()
+    perceiver = Perceiver(head, host, recipe.chunking, classes)
+    record: dict[str, Any] = {
+        "training": stored.get("report", {}),
+        "discretised_at_export": not stored.get("deploy", False),
+    }
+    unseen = "validation" not in recipe.data.also
+    measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation, unseen)
+    chunks = None if validation is None else validation.chunks[:N_GOLDEN]
+    golden = make_golden(head, _drives(perceiver, chunks), host, recipe.chunking, golden_points(recipe.chunking))
+    if measured is not None:
+        record["deployment"] = measured
+    made = Bundle(
+        head=head,
+        host=host,
+        chunking=recipe.chunking,
+        classes=classes,
+        recipe=recipe.as_dict(),
+        golden=golden,
+        record=record,
+        versions=bundles.library_versions(),
+        licence=MODELNET if recipe.data.name.startswith("modelnet") else "",
+    )
+    shares = measured or {}
+    text = _text(made, measured, agreement)
+    return Exported(made, shares.get("float_accuracy"), shares.get("deploy_accuracy"), agreement, text)
+
+
+def _examples(
+    recipe: Recipe, classes: tuple[str, ...], split: str, data: str | Path | None, up: str | None
+) -> Examples | None:
+    """The recipe's data, or None with a word about it when they are not at hand and were not asked for."""
+    try:
+        place = locate(recipe.data.name, data)
+    except MissingError as error:
+        if data is not None:
+            raise
+        say(f"no accuracy and no certificate without data: {str(error).splitlines()[0]}")
+        return None
+    clouds = load(place, split, n_points=recipe.chunking.n_points, up=up, classes=classes)
+    return examples_of(clouds, recipe.chunking)
+
+
+def _discretise(
+    model: Model, recipe: Recipe, classes: tuple[str, ...], data: str | Path | None, up: str | None
+) -> None:
+    say("warning: this checkpoint never ran on the integer grid; it is discretised now, from its training data")
+    train = _examples(recipe, classes, "train", data, up)
+    if train is None:
+        raise ConfigError("a checkpoint that never ran on the integer grid needs its training data; give --data")
+    model.head.deploy = False
+    model.head.fix_scales(evaluate(model, train).max_membrane, recipe.train.headroom)
+    model.head.deploy = True
+
+
+def _measure(model: Model, perceiver: Perceiver, examples: Examples, unseen: bool) -> tuple[dict[str, Any], Agreement]:
+    """Float model, trained module and exported network side by side, at full budget, on the validation split."""
+    deployed = evaluate(model, examples)
+    model.head.deploy = False
+    floating = evaluate(model, examples)
+    model.head.deploy = True
+    answers = []
+    for start in range(0, len(examples), BATCH):
+        answers += perceiver.answers(examples.chunks[start : start + BATCH])
+    labels = np.array([answer.label for answer in answers])
+    same = deployed.order == np.array([answer.order for answer in answers]).T  # [T, n]
+    measured = {
+        "split": "validation",
+        "unseen": unseen,
+        "n": len(examples),
+        "float_accuracy": accuracy_at(floating)["M"],
+        "deploy_accuracy": float((labels == examples.labels).mean()),
+        "firing_rate": [float(rate) for rate in deployed.firing_rate],
+        "largest_membrane": _largest(deployed, perceiver),
+    }
+    same_answer = float((labels == deployed.logits[-1].argmax(axis=1)).mean())
+    return measured, Agreement(same_answer, float(same[:FIRST].all(axis=0).mean()), float(same.all(axis=0).mean()))
+
+
+def _largest(record: Record, perceiver: Perceiver) -> list[int]:
+    """The largest integer membrane seen, per layer."""
+    pairs = zip(record.max_membrane, perceiver.head.layers, strict=True)
+    return [int(np.rint((seen * layer.units).max())) for seen, layer in pairs]
+
+
+def _drives(perceiver: Perceiver, chunks: Chunks | None) -> np.ndarray:
+    """Drives [T, b, n] for the golden vectors: of real clouds at full budget, or random ones within the bound."""
+    if chunks is None:
+        bound = perceiver.host.drive_bound()
+        shape = (perceiver.chunking.n_chunks, N_GOLDEN, len(bound))
+        return np.rint(np.random.default_rng(0).uniform(-0.25, 0.25, shape) * bound).astype(np.int64)
+    return perceiver.drives(chunks)
+
+
+def golden_points(how: Chunking) -> np.ndarray:
+    """Built-in shapes of N_GOLDEN classes [c, P, 3] as int16: whoever has a bundle may have these."""
+    clouds = load("shapes", "test", n_points=how.n_points)
+    first = [int(np.argmax(clouds.labels == label)) for label in range(N_GOLDEN)]
+    points = clouds.points[first].astype(np.float64)
+    return np.rint(points * (2.0**13 / np.abs(points).max())).astype(np.int16)
+
+
+def _text(bundle: Bundle, measured: dict[str, Any] | None, agreement: Agreement | None) -> str:
+    """The table of the layers, the two accuracies and how the exported network agrees with the trained module."""
+    rows: list[tuple[object, ...]] = []
+    for number, layer in enumerate(bundle.head.layers, start=1):
+        seen = measured["largest_membrane"][number - 1] if measured else None
+        rate = f"{100.0 * measured['firing_rate'][number - 1]:.0f} %" if measured else None
+        rows.append(
+            (
+                number,
+                layer.n_neurons,
+                layer.weight_int.size,
+                "8 / 12 / 24",
+                f"2^{layer.state_bits}",
+                seen,
+                f"{STATE_MAX / seen:.1f}" if seen else None,
+                rate,
+            )
+        )
+    header = ("layer", "neurons", "weights", "bits w / leak / state", "scale", "largest membrane", "headroom", "firing")
+    lines = [table(rows, header)]
+    for number, rate in enumerate(measured["firing_rate"] if measured else [], start=1):
+        if rate == 0.0:
+            lines.append(f"warning: layer {number} is dead: no neuron fired on the validation split")
+    if measured:
+        float_share, deploy_share = 100.0 * measured["float_accuracy"], 100.0 * measured["deploy_accuracy"]
+        lines.append(
+            f"accuracy at full budget on {measured['n']} validation clouds{'' if measured['unseen'] else TRAINED_ON}: "
+            f"float model {float_share:.1f} %, exported network {deploy_share:.1f} %"
+        )
+    if agreement:
+        lines.append(
+            f"as the trained module on the integer grid: {100.0 * agreement.answer:.1f} % of the answers, "
+            f"{100.0 * agreement.first_chunks:.1f} % of the first {FIRST} chunks, "
+            f"{100.0 * agreement.order:.1f} % of the whole orders (the host rounds its activations)"
+        )
+    return "\n".join(lines)

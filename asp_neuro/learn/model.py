@@ -1,0 +1,236 @@
+"""The trained model: encoder, mixer, spiking head, belief, read-out and policy, and the episode over its chunks.
+
+    cloud -> chunks + descriptors -> encoder -> mixer -> head -> belief -> policy / exit -> answer
+
+At training all chunks are encoded at once (`look`), and `rollout` plays the episode of every cloud of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from asp_neuro.learn.cloud_encoder import Encoder
+from asp_neuro.learn.mixer import Mixer
+from asp_neuro.learn.policy import VISITED, Policy
+from asp_neuro.learn.recipe import ModelRecipe
+from asp_neuro.learn.soft_head import Folded, SpikingHead, State
+from asp_neuro.model.host import HostSpec
+from asp_neuro.scenes.cloud import MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS, N_OUTLINE
+
+
+class Batch(NamedTuple):
+    """Clouds as tensors."""
+
+    points: Tensor  # [b, P, 3]
+    members: Tensor  # [b, G, K] int64
+    lists: Tensor  # [b, M, S] int64, groups of each chunk
+    descriptors: Tensor  # [b, M, 8]
+    labels: Tensor  # [b] int64
+
+
+class Sight(NamedTuple):
+    """What every chunk of a cloud would show: the mixer's gates and the policy's geometry."""
+
+    gates: Tensor  # [b, M, 4 D]
+    geometry: Tensor  # [b, M, d]
+    first: Tensor | None = None  # [b, M] scores of the first look, if it has a scorer of its own
+
+
+@dataclass
+class Moment:
+    """An episode in progress, for a batch of clouds."""
+
+    sight: Sight
+    folded: list[Folded]
+    carry: Tensor  # [b, D]
+    state: State
+    belief: Tensor  # [b, H]
+    visited: Tensor  # [b, M] 0 / 1
+    step: int = 0
+    mask: bool = True
+
+    def scores(self, policy: Policy, alone: bool = False) -> Tensor:
+        """[b, M], visited chunks masked out; `alone`: no gradient reaches the belief, only the policy learns."""
+        if self.step == 0 and self.sight.first is not None:
+            return self.sight.first
+        scores = policy(self.belief.detach() if alone else self.belief, self.sight.geometry)
+        return scores + self.visited * VISITED if self.mask else scores
+
+
+class Rollout(NamedTuple):
+    """What an episode at full budget leaves behind."""
+
+    logits: Tensor  # [T, b, C]
+    order: Tensor  # [T, b]
+    firing_rate: Tensor  # [L]
+    max_membrane: Tensor  # [L, H] float units
+
+
+Choose = Callable[[Moment], Tensor]  # -> one-hot choice [b, M]
+
+
+class Model(nn.Module):
+    """All trained parts."""
+
+    def __init__(self, how: ModelRecipe, n_classes: int) -> None:
+        super().__init__()
+        token_width = how.token_width or how.width
+        self.encoder = Encoder(how.edge_widths, token_width, how.width if how.chunk_layer else 0, how.moments)
+        self.mixer = Mixer(how.width if how.chunk_layer else token_width, how.width)
+        self.head = SpikingHead(how.width, how.neurons, how.layers)
+        self.belief_norm = nn.LayerNorm(how.neurons)
+        self.readout = nn.Linear(how.neurons, n_classes)
+        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)
+        self.mask = how.mask
+
+    @torch.no_grad()
+    def measure(self, batch: Batch) -> None:
+        """Fix the scale of the inputs from clouds of the training data."""
+        near = batch.points.gather(1, batch.members.flatten(1).unsqueeze(2).expand(-1, -1, 3))
+        near = near.view(*batch.members.shape, 3)
+        self.encoder.reach.copy_((near - near[:, :, :1]).std() * 2.0)
+        seen = batch.descriptors.flatten(0, 1)
+        self.policy.centre.copy_(seen.mean(dim=0))
+        self.policy.spread.copy_(seen.std(dim=0).clamp_min(1e-3))
+
+    @torch.no_grad()
+    def host_spec(self) -> HostSpec:
+        """The host's part as plain data: normalisation and input scales folded in."""
+        encoder, mixer, policy = self.encoder, self.mixer, self.policy
+        edge_weight, edge_bias = encoder.edge_in.fold()
+        edge_weight = torch.cat([edge_weight[:, :3] / encoder.reach, edge_weight[:, 3:]], dim=1)
+        token_weight, token_bias = encoder.token_in.fold()
+        if encoder.moments:
+            width = [-1 - at * N_MOMENTS // len(MOMENT_PARTS) for at in range(len(MOMENT_PARTS))]
+            token_weight[:, width] /= encoder.reach
+        descriptor = policy.from_descriptor.weight / policy.spread
+        tensors = {
+            "edge_in_weight": edge_weight,
+            "edge_in_bias": edge_bias,
+            "edge_out_weight": encoder.edge_out.weight,
+            "edge_out_bias": encoder.edge_out.bias,
+            "token_in_weight": token_weight,
+            "token_in_bias": token_bias,
+            "token_out_weight": encoder.token_out.weight,
+            "token_out_bias": encoder.token_out.bias,
+            "embedding_gain": mixer.embedding_norm.weight,
+            "embedding_bias": mixer.embedding_norm.bias,
+            "gates_weight": mixer.project.weight,
+            "gates_bias": mixer.project.bias,
+            "drive_gain": mixer.drive_norm.weight,
+            "drive_bias": mixer.drive_norm.bias,
+            "belief_gain": self.belief_norm.weight,
+            "belief_bias": self.belief_norm.bias,
+            "readout_weight": self.readout.weight,
+            "readout_bias": self.readout.bias,
+            "policy_belief": policy.from_belief.weight,
+            "policy_descriptor": descriptor,
+            "policy_bias": -descriptor @ policy.centre,
+            "policy_score": policy.weight,
+        }
+        if encoder.chunk is not None:
+            tensors["embedding_in_weight"], tensors["embedding_in_bias"] = encoder.chunk.fold()
+        if policy.first is not None:  # a chunk's own, lowest and highest: thrice the same scales
+            outline = policy.first.from_outline
+            tensors["policy_first_weight"] = outline.weight / policy.spread.repeat(N_OUTLINE // N_DESCRIPTOR)
+            centre = policy.centre.repeat(N_OUTLINE // N_DESCRIPTOR)
+            tensors["policy_first_bias"] = outline.bias - tensors["policy_first_weight"] @ centre
+            tensors["policy_first_score"] = policy.first.weight
+        arrays = {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in tensors.items()}
+        return HostSpec(**arrays, scorer=policy.scorer, mask=self.mask)
+
+    def look(self, batch: Batch) -> Sight:
+        embedding = self.encoder(batch.points, batch.members, batch.lists)  # [b, M, D]
+        descriptors = batch.descriptors
+        return Sight(
+            self.mixer.gates(embedding), self.policy.geometry(descriptors), self.policy.first_scores(descriptors)
+        )
+
+    def begin(self, sight: Sight) -> Moment:
+        b, m = sight.gates.shape[:2]
+        folded, state = self.head.fold(), self.head.start(b)
+        carry = sight.gates.new_zeros(b, self.mixer.width)
+        return Moment(
+            sight, folded, carry, state, self.belief(state, folded), sight.gates.new_zeros(b, m), mask=self.mask
+        )
+
+    def belief(self, state: State, folded: list[Folded]) -> Tensor:
+        """LayerNorm of the last layer's membrane, in float units."""
+        last = state.membrane[-1] / folded[-1].units
+        return self.belief_norm(last.to(self.belief_norm.weight.dtype))
+
+    def observe(self, moment: Moment, choice: Tensor) -> None:
+        """Take the chosen chunk [b, M] one-hot: advances `moment`."""
+        gates = (choice.unsqueeze(1) @ moment.sight.gates).squeeze(1)
+        drive, moment.carry = self.mixer.step(moment.carry, gates)
+        moment.state = self.head.step(drive, moment.state, moment.folded)
+        moment.belief = self.belief(moment.state, moment.folded)
+        moment.visited = torch.maximum(moment.visited, choice.detach())
+        moment.step += 1
+
+    @torch.no_grad()
+    def peek(self, moment: Moment) -> Tensor:
+        """Logits [b, M, C] that each chunk would lead to, one step ahead; nothing advances."""
+        b, m = moment.visited.shape
+        drive, _ = self.mixer.step(moment.carry.unsqueeze(1), moment.sight.gates)
+        spread = State(*(tuple(x.repeat_interleave(m, dim=0) for x in layers) for layers in moment.state))
+        after = self.head.step(drive.reshape(b * m, -1), spread, moment.folded)
+        return self.readout(self.belief(after, moment.folded)).view(b, m, -1)
+
+    def rollout(self, sight: Sight, choose: Choose, n_steps: int) -> Rollout:
+        """Play `n_steps` observations with the given rule."""
+        moment = self.begin(sight)
+        beliefs, order, states = [], [], []
+        for _ in range(n_steps):
+            choice = choose(moment)
+            self.observe(moment, choice)
+            beliefs.append(moment.belief)
+            order.append(choice.detach())
+            states.append(moment.state)
+        layers = range(len(moment.folded))
+        rates = [torch.stack([state.spikes[layer] for state in states]).mean() for layer in layers]
+        with torch.no_grad():
+            highest = [torch.stack([s.membrane[k] for s in states]).abs().amax(dim=(0, 1)) for k in layers]
+            highest = [u / constants.units for u, constants in zip(highest, moment.folded, strict=True)]
+        return Rollout(
+            self.readout(torch.stack(beliefs)),
+            torch.stack(order).argmax(dim=2),
+            torch.stack(rates),
+            torch.stack(highest),
+        )
+
+
+def one_hot(index: Tensor, n: int, like: Tensor) -> Tensor:
+    return F.one_hot(index, n).to(like.dtype)
+
+
+def follow(order: Tensor) -> Choose:
+    """Rule: a given order [b, M] of the chunks."""
+    return lambda moment: one_hot(order[:, moment.step], moment.visited.shape[1], moment.visited)
+
+
+def learned(policy: Policy) -> Choose:
+    """Rule: the best-scored chunk."""
+    return lambda moment: one_hot(moment.scores(policy).argmax(dim=1), moment.visited.shape[1], moment.visited)
+
+
+def oracle(model: Model, labels: Tensor) -> Choose:
+    """Rule: the unvisited chunk whose observation makes the true class most likely."""
+
+    def choose(moment: Moment) -> Tensor:
+        gain = true_likelihood(model.peek(moment), labels) + moment.visited * VISITED
+        return one_hot(gain.argmax(dim=1), moment.visited.shape[1], moment.visited)
+
+    return choose
+
+
+def true_likelihood(peeked: Tensor, labels: Tensor) -> Tensor:
+    """Logits [b, M, C] -> log-likelihood of each cloud's true class [b, M]."""
+    index = labels.view(-1, 1, 1).expand(-1, peeked.shape[1], 1)
+    return F.log_softmax(peeked, dim=2).gather(2, index).squeeze(2)

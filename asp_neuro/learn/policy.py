@@ -1,0 +1,85 @@
+"""Which chunk next: the bilinear tanh scorer and the rules it is compared with (paper 3.1, J.3, J.11, J.13).
+
+    learned      argmax_m  w . tanh(W_u b + W_g g_m)   over unvisited chunks
+    random       a fixed random order per cloud
+    fps_order    chunks in farthest-point order
+    oracle       the unvisited chunk whose observation gives the true class the largest log-likelihood (an upper bound)
+
+Before the first look the belief knows nothing, and which chunk is worth it depends on the whole outline. A scorer for
+that look alone (`FirstLook`) sees g_m and the lowest and highest value of each descriptor over the cloud's chunks.
+
+Ablations of the scorer's inputs: `geometry` (W_u = 0), `belief` (W_g = 0), `additive` (w_u . tanh(W_u b) +
+w_g . tanh(W_g g_m), both inputs without their interaction).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from asp_neuro.scenes.cloud import N_DESCRIPTOR, N_OUTLINE
+
+RULES = ("learned", "random", "fps_order", "oracle")
+VISITED = -1e9  # masks a visited chunk; never -inf, which turns into NaN in a softmax over nothing
+
+
+class Policy(nn.Module):
+    """Scores of all chunks from belief and descriptors."""
+
+    def __init__(self, n_belief: int, width: int, scorer: str = "bilinear", first_look: int = 0) -> None:
+        super().__init__()
+        self.from_belief = nn.Linear(n_belief, width, bias=False)
+        self.from_descriptor = nn.Linear(N_DESCRIPTOR, width, bias=False)
+        self.weight = nn.Parameter(torch.randn(width) / width**0.5)
+        self.register_buffer("centre", torch.zeros(N_DESCRIPTOR))
+        self.register_buffer("spread", torch.ones(N_DESCRIPTOR))
+        self.scorer = scorer
+        self.first = FirstLook(first_look) if first_look else None
+
+    def standardised(self, descriptors: Tensor) -> Tensor:
+        return (descriptors - self.centre) / self.spread
+
+    def geometry(self, descriptors: Tensor) -> Tensor:
+        """Descriptors [b, M, 8] -> W_g g [b, M, d], once per cloud."""
+        g = self.from_descriptor(self.standardised(descriptors))
+        return g * 0.0 if self.scorer == "belief" else g
+
+    def first_scores(self, descriptors: Tensor) -> Tensor | None:
+        """Descriptors [b, M, 8] -> scores [b, M] of the first look, if it has a scorer of its own."""
+        return None if self.first is None else self.first(self.standardised(descriptors))
+
+    def forward(self, belief: Tensor, geometry: Tensor) -> Tensor:
+        """Belief [b, H] and geometry [b, M, d] -> scores [b, M]."""
+        if self.scorer == "additive":
+            constant = torch.tanh(self.from_belief(belief)) @ self.weight
+            return torch.tanh(geometry) @ self.weight + constant[:, None]
+        if self.scorer == "geometry":
+            return torch.tanh(geometry) @ self.weight
+        return torch.tanh(self.from_belief(belief)[:, None, :] + geometry) @ self.weight
+
+
+class FirstLook(nn.Module):
+    """Scores of all chunks before any was seen, from a chunk's own descriptors and the outline of the cloud."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.from_outline = nn.Linear(N_OUTLINE, width)
+        self.weight = nn.Parameter(torch.randn(width) / width**0.5)
+
+    def forward(self, g: Tensor) -> Tensor:
+        """Standardised descriptors [b, M, 8] -> scores [b, M]."""
+        ends = (g.amin(dim=1, keepdim=True), g.amax(dim=1, keepdim=True))
+        seen = torch.cat([g, *(end.expand_as(g) for end in ends)], dim=2)
+        return torch.tanh(self.from_outline(seen)) @ self.weight
+
+
+def gumbel(noise: Tensor) -> Tensor:
+    """Uniform noise on (0, 1) -> Gumbel noise."""
+    return -torch.log(-torch.log(noise))
+
+
+def sample(scores: Tensor, temperature: float, disturbance: Tensor) -> Tensor:
+    """Hard Gumbel-softmax choice [b, M]: one-hot forward, softened backward. `disturbance` is Gumbel noise."""
+    soft = torch.softmax((scores + disturbance) / temperature, dim=1)
+    hard = torch.zeros_like(soft).scatter_(1, soft.argmax(dim=1, keepdim=True), 1.0)
+    return hard + (soft - soft.detach())

@@ -1,0 +1,487 @@
+"""Training, from a recipe to `model.pt`: float first, then on the integer grid.
+
+Every random number of an epoch follows from (seed, epoch), and the state is saved at the end of each: a run that is
+killed at any moment and resumed ends with the same weights, bit for bit, as one that was left alone. Under `torchrun`
+each process takes its share of every batch and gradients are summed, so that one step equals that of one process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from asp_neuro.errors import AspError, ConfigError, InputError
+from asp_neuro.learn import checkpoint, losses
+from asp_neuro.learn.cloud_encoder import over_processes
+from asp_neuro.learn.evaluation import accuracy_at, evaluate, surprise
+from asp_neuro.learn.examples import Examples
+from asp_neuro.learn.model import Batch, Model, Moment, Sight, one_hot, true_likelihood
+from asp_neuro.learn.policy import VISITED, gumbel, sample
+from asp_neuro.learn.recipe import Recipe
+
+
+class DivergedError(AspError):
+    """The loss is no longer a number."""
+
+    kind = "diverged"
+    exit_code = 1
+
+
+@dataclass
+class Progress:
+    """What a training is told to show, step by step and epoch by epoch."""
+
+    step: Callable[[int, int, int, float], None] = lambda epoch, done, total, loss: None
+    epoch: Callable[[dict[str, Any]], None] = lambda row: None
+    say: Callable[[str], None] = lambda text: None
+
+
+@dataclass
+class Run:
+    """A training in progress: everything that a checkpoint must hold to go on."""
+
+    recipe: Recipe
+    classes: tuple[str, ...]
+    model: Model
+    optimiser: torch.optim.Optimizer
+    average: dict[str, Tensor]
+    epoch: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    before_deploy: dict[str, float] | None = None  # accuracy_at on validation, the moment before deploy mode
+    seconds: float = 0.0
+    data: str = ""  # fingerprint of what it is trained on
+    class_weight: Tensor | None = None  # [C], follows from recipe and data
+
+
+def world() -> tuple[int, int]:
+    """This process' rank and the number of processes."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def build(recipe: Recipe, classes: tuple[str, ...]) -> Model:
+    """A fresh model; its weights follow from the recipe's seed."""
+    torch.manual_seed(recipe.seed)
+    return Model(recipe.model, len(classes))
+
+
+def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
+    model = build(recipe, classes)
+    sample_index = np.random.default_rng(recipe.seed).permutation(len(examples))[:512]
+    model.measure(examples.batch(np.sort(sample_index)))
+    if recipe.train.start:
+        _start_from(model, recipe.train.start, classes, recipe.train.policy_only)
+    if recipe.train.policy_only:
+        model.requires_grad_(False).policy.requires_grad_()
+    average = {k: v.clone() for k, v in _averaged(model)}
+    run = Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
+    if recipe.train.balance > 0.0:
+        run.class_weight = class_weight(examples.labels, len(classes), recipe.train.balance)
+    return run
+
+
+def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool = False) -> None:
+    """Take over the weights of a checkpoint; the read-out class by class, a class that it does not know starts afresh.
+
+    A fresh read-out would send large gradients into features that are good already. A policy of another width starts
+    afresh, and so does a first look that the checkpoint lacks. `whole`: the head's integer scales are taken over too.
+    """
+    stored = checkpoint.load(checkpoint.find(name))
+    if whole and list(classes) != list(stored["classes"]):
+        raise ConfigError(f"train.policy_only: the data's classes are not those of train.start = '{name}'")
+    own, given = model.state_dict(), stored["model"]
+    known = {label: row for row, label in enumerate(stored["classes"])}
+    for key in ("readout.weight", "readout.bias"):
+        if key in given and given[key].shape[1:] == own[key].shape[1:]:
+            rows = [given[key][known[label]] if label in known else own[key][at] for at, label in enumerate(classes)]
+            given[key] = torch.stack(rows)
+    policy = [key for key in own if key.startswith("policy.")]
+    if any(key in given and given[key].shape != own[key].shape for key in policy):
+        given.update({key: own[key] for key in policy})
+    given.update({key: own[key] for key in policy if key.startswith("policy.first.") and key not in given})
+    odd = [key for key in own if key not in given or given[key].shape != own[key].shape]
+    if odd:
+        raise ConfigError(f"train.start = '{name}': its part '{odd[0]}' does not fit this recipe's [model]")
+    kept = {k: given[k] for k in own if whole or not k.endswith((".factor", ".state_bits"))}  # or they are found again
+    model.load_state_dict({**own, **kept})
+    model.head.deploy = whole and bool(stored.get("deploy", False))
+
+
+def class_weight(labels: np.ndarray, n_classes: int, balance: float) -> Tensor:
+    """[C] (number of clouds of the class)^-balance, scaled so that the clouds have mean weight 1."""
+    count = np.bincount(labels, minlength=n_classes)
+    weight = np.maximum(count, 1.0) ** -balance
+    return torch.from_numpy((weight / weight[labels].mean()).astype(np.float32))
+
+
+def _fingerprint(examples: Examples) -> str:
+    digest = hashlib.sha256()
+    for array in (examples.chunks.points, examples.labels, examples.teacher):
+        digest.update(b"none" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _optimiser(recipe: Recipe, model: Model) -> torch.optim.Optimizer:
+    """AdamW; biases, gains and the neurons' own parameters do not decay. The policy may have a pace of its own."""
+    how = recipe.train
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        pace = how.policy_rate if name.startswith("policy.") else 1.0
+        groups.setdefault((how.weight_decay if parameter.ndim > 1 else 0.0, pace), []).append(parameter)
+    shaped = [{"params": own, "weight_decay": decay, "pace": pace} for (decay, pace), own in groups.items()]
+    return torch.optim.AdamW(shaped, lr=how.learning_rate)
+
+
+def _averaged(model: Model) -> list[tuple[str, Tensor]]:
+    """What the moving average runs over: parameters and running statistics, not the fixed scales."""
+    return [(k, v) for k, v in model.state_dict().items() if v.dtype == torch.float32]
+
+
+def learning_rate(recipe: Recipe, share: float) -> float:
+    """Linear warm-up, then cosine to nothing; `share` of the run is done."""
+    how = recipe.train
+    if share < how.warmup:
+        return how.learning_rate * (0.05 + 0.95 * share / how.warmup)
+    rest = (share - how.warmup) / (1.0 - how.warmup)
+    return how.learning_rate * 0.5 * (1.0 + math.cos(math.pi * rest))
+
+
+def temperature(recipe: Recipe, share: float) -> float:
+    """Geometric, from start to end."""
+    how = recipe.train
+    return how.temperature_start * (how.temperature_end / how.temperature_start) ** share
+
+
+class Mixture(NamedTuple):
+    """Chunks of pairs of clouds, exchanged: cloud 2i and 2i + 1 of a batch are partners."""
+
+    partner: Tensor  # [b] int64
+    mixed: Tensor  # [b] bool: whether this cloud has chunks of its partner
+    foreign: Tensor  # [b, M] 0 / 1: which of its chunks those are
+
+
+def mixture(draw: Tensor, share: float) -> Mixture:
+    """`draw` [b, M + 2] uniform: a number per chunk, one for how many are exchanged, one for whether it happens."""
+    partner = torch.arange(len(draw)) ^ 1
+    partner = torch.where(partner < len(draw), partner, partner - 1)  # the odd one out is its own partner
+    mixed = draw[:, -1] < share
+    return Mixture(partner, mixed, ((draw[:, :-2] < draw[:, -2:-1]) & mixed[:, None]).to(draw.dtype))
+
+
+def exchanged(sight: Sight, mix: Mixture) -> Sight:
+    """What a cloud with chunks of its partner would show: chunks stand alone, so theirs is simply taken over."""
+    foreign = mix.foreign > 0.0
+    gates, geometry = (torch.where(foreign[..., None], part[mix.partner], part) for part in sight[:2])
+    first = None if sight.first is None else torch.where(foreign, sight.first[mix.partner], sight.first)
+    return Sight(gates, geometry, first)
+
+
+def batch_loss(
+    run: Run,
+    batch: Batch,
+    teacher: Tensor | None,
+    share: float,
+    noise: Tensor,
+    random: Tensor,
+    n_total: int,
+    mix: Mixture | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Loss of a (part of a) batch, already divided by the whole batch's number of clouds, and the firing rate.
+
+    `noise` [T, b, M] feeds the Gumbel-softmax; `random` [b, M + 1] an order per cloud and whether to take it. Clouds
+    that are mixed take a random order, and the right answer to them is as mixed as what has been seen of them.
+    """
+    model, how = run.model, run.recipe.train
+    heat = temperature(run.recipe, share)
+    disturbance = gumbel(noise)
+    takes_random = (random[:, -1:] < how.random_share).to(noise.dtype)
+    pure = slice(None) if mix is None else ~mix.mixed
+    if mix is not None:
+        takes_random = torch.maximum(takes_random, mix.mixed[:, None].to(noise.dtype))
+    blind = one_hot(random[:, :-1].argsort(dim=1), noise.shape[2], noise).transpose(0, 1) * takes_random  # [T, b, M]
+    copied: list[Tensor] = []
+
+    def choose(moment: Moment) -> Tensor:
+        scores = moment.scores(model.policy, how.policy_alone)
+        if how.imitation > 0.0 and moment.step < min(how.imitation_steps, noise.shape[2] - 1):
+            likelihood = true_likelihood(model.peek(moment), batch.labels) / how.imitation_temperature
+            likelihood = likelihood + moment.visited * VISITED
+            copied.append(losses.imitation(scores[pure], likelihood[pure], 1.0, n_total))
+        return torch.addcmul(blind[moment.step], sample(scores, heat, disturbance[moment.step]), 1.0 - takes_random)
+
+    sight, other = model.look(batch), None
+    if mix is not None:
+        sight = exchanged(sight, mix)
+        other = batch.labels[mix.partner], foreign_share(blind, mix.foreign)
+    played = model.rollout(sight, choose, noise.shape[0])
+    loss = losses.answers(played.logits, batch.labels, how.smoothing, n_total, run.class_weight, how.late, other)
+    if how.tet > 0.0:
+        loss = loss + how.tet * losses.agreement(played.logits, n_total)
+    if copied:
+        loss = loss + how.imitation * torch.stack(copied).mean()
+    if teacher is not None and how.distil > 0.0:
+        loss = loss + how.distil * losses.distillation(
+            played.logits[:, pure], teacher[pure], how.distil_temperature, n_total
+        )
+    if how.rate_penalty > 0.0:
+        whole = over_processes(played.firing_rate * len(batch.labels)) / n_total  # the penalty is not linear in it
+        loss = loss + how.rate_penalty * losses.rate(whole, how.rate_target) / world()[1]
+    return loss, played.firing_rate.detach()
+
+
+def share_start(n: int, rank: int, n_ranks: int, pairs: bool) -> int:
+    """Where a process' share of a batch of n clouds begins; `pairs`: partners are not torn apart."""
+    start = rank * n // n_ranks
+    return start - start % 2 if pairs and rank < n_ranks else start
+
+
+def foreign_share(order: Tensor, foreign: Tensor) -> Tensor:
+    """One-hot order [T, b, M] and foreign chunks [b, M] -> the share [T, b] of foreign ones among those seen."""
+    seen = (order * foreign).sum(dim=2).cumsum(dim=0)
+    return seen / torch.arange(1, len(order) + 1, dtype=seen.dtype)[:, None]
+
+
+def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float]:
+    """One pass over the training data."""
+    recipe, model = run.recipe, run.model
+    how, n_chunks = recipe.train, recipe.chunking.n_chunks
+    rank, n_ranks = world()
+    rng = np.random.default_rng([recipe.seed, run.epoch])
+    noise_source = torch.Generator().manual_seed(recipe.seed * 1_000_003 + run.epoch)
+    order = rng.permutation(len(examples))
+    n_batches = len(examples) // how.batch or 1
+    total, rate = 0.0, 0.0
+    model.train(not how.policy_only)  # what does not learn keeps its statistics too
+    for number, index in enumerate(np.array_split(order[: n_batches * how.batch], n_batches)):
+        share = (run.epoch + number / n_batches) / how.epochs
+        noise = torch.rand(n_chunks, len(index), n_chunks, generator=noise_source).clamp(1e-9, 1.0 - 1e-7)
+        random = torch.rand(len(index), n_chunks + 1, generator=noise_source)
+        mine = slice(*(share_start(len(index), part, n_ranks, how.mix > 0.0) for part in (rank, rank + 1)))
+        batch = examples.batch(index, recipe.augment, rng)
+        batch = Batch(*(part[mine] for part in batch))
+        teacher = None if examples.teacher is None else torch.from_numpy(examples.teacher[index[mine]])
+        mix = None
+        if how.mix > 0.0:
+            mix = mixture(torch.rand(len(index), n_chunks + 2, generator=noise_source)[mine], how.mix)
+        loss, fired = batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index), mix)
+        total += _update(run, loss, share, number)
+        rate += float(fired.mean())
+        show.step(run.epoch, number + 1, n_batches, total / (number + 1))
+    return {"loss": total / n_batches, "firing_rate": rate / n_batches}
+
+
+def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
+    """Backward, sum over processes, clip, step, average. Returns the whole batch's loss."""
+    how = run.recipe.train
+    parameters = [p for p in run.model.parameters() if p.requires_grad]
+    run.optimiser.zero_grad(set_to_none=False)
+    loss.backward()
+    value = loss.detach().double()
+    if world()[1] > 1:
+        sum_gradients(parameters)
+        dist.all_reduce(value)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, how.clip if how.clip > 0.0 else math.inf)
+    for name, number_of in (("loss", value), ("length of the gradient", norm)):
+        if not torch.isfinite(number_of):  # before the step: no weight is touched, no checkpoint spoilt
+            raise DivergedError(
+                f"the {name} is {number_of.item()} in epoch {run.epoch + 1}, step {number + 1}; the likely cause is a "
+                f"learning rate that is too high ({learning_rate(run.recipe, share):.2g} at this step) or broken input"
+            )
+    for group in run.optimiser.param_groups:
+        group["lr"] = learning_rate(run.recipe, share) * group["pace"]
+    run.optimiser.step()
+    if how.ema > 0.0:
+        now = dict(_averaged(run.model))
+        keep = min(how.ema, 1.0 - 1.0 / (1.0 + share * 1e4))
+        torch._foreach_lerp_([run.average[k] for k in now], list(now.values()), 1.0 - keep)
+    return float(value)
+
+
+def sum_gradients(parameters: list[Tensor]) -> None:
+    """Sum the gradients of all processes, in one message."""
+    flat = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
+    dist.all_reduce(flat)
+    offset = 0
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.copy_(flat[offset : offset + p.grad.numel()].view_as(p.grad))
+            offset += p.grad.numel()
+
+
+def enter_deploy(run: Run, examples: Examples) -> None:
+    """Fix row factors and state scales from the training data, and go on on the integer grid."""
+    seen = evaluate(run.model, examples, "learned")
+    run.model.head.fix_scales(seen.max_membrane, run.recipe.train.headroom)
+    run.model.head.deploy = True
+
+
+class Averaged:
+    """Context: the model with its averaged weights."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.kept = run, None
+
+    def __enter__(self) -> Model:
+        if self.run.recipe.train.ema > 0.0:
+            self.kept = {k: v.clone() for k, v in _averaged(self.run.model)}
+            self.run.model.load_state_dict(self.run.average, strict=False)
+        return self.run.model
+
+    def __exit__(self, *_: object) -> None:
+        if self.kept is not None:
+            self.run.model.load_state_dict(self.kept, strict=False)
+
+
+def train(
+    recipe: Recipe,
+    classes: tuple[str, ...],
+    examples: Examples,
+    validation: Examples,
+    out: Path,
+    resume: bool = False,
+    show: Progress | None = None,
+) -> dict[str, Any]:
+    """Train to the end and write `out`; returns the report. The state lies in `out` + '.resume' until then."""
+    show = show or Progress()
+    if len(examples) < 2:
+        raise InputError(f"{len(examples)} clouds to train on, at least 2 are needed")
+    smallest = min(recipe.train.batch, len(examples))
+    if world()[1] * (2 if recipe.train.mix > 0.0 else 1) > smallest:
+        pairs = ", which train.mix pairs" if recipe.train.mix > 0.0 else ""
+        raise ConfigError(f"{world()[1]} processes cannot share batches of {smallest} clouds{pairs}")
+    part = out.with_name(out.name + ".resume")
+    run = _resume(part, recipe, classes, examples) if resume and part.exists() else start(recipe, classes, examples)
+    main = world()[0] == 0
+    log = out.with_name(out.stem + ".log.jsonl")
+    first_deploy = recipe.train.epochs - recipe.train.deploy_epochs
+    while run.epoch < recipe.train.epochs:
+        began = time.perf_counter()
+        if run.epoch == first_deploy and recipe.train.deploy_epochs and not run.model.head.deploy:
+            with Averaged(run) as model:
+                run.before_deploy = accuracy_at(evaluate(model, validation))
+            enter_deploy(run, examples)
+            show.say(f"epoch {run.epoch + 1}: the head runs on the integer grid from here")
+        try:
+            row: dict[str, Any] = train_epoch(run, examples, show)
+        except DivergedError as error:
+            last = f"'{part}' holds epoch {run.epoch}" if part.exists() else "no epoch was finished"
+            raise DivergedError(f"{error}; {last}") from None
+        run.epoch += 1
+        with Averaged(run) as model:
+            record = evaluate(model, validation)
+        run.seconds += time.perf_counter() - began
+        row.update(
+            epoch=run.epoch,
+            accuracy_at=accuracy_at(record),
+            surprise=surprise(record),
+            deploy=run.model.head.deploy,
+            seconds=round(run.seconds, 2),
+        )
+        run.history.append(row)
+        if main:
+            checkpoint.save(part, _state(run))
+            log.write_text("".join(json.dumps(line) + "\n" for line in run.history))
+        show.epoch(row)
+    return _finish(run, examples.labels, validation, out, part, main)
+
+
+@torch.no_grad()
+def forget_frequencies(model: Model, labels: np.ndarray, share: float) -> None:
+    """Take `share` of what the training data's class frequencies weigh out of the answers (Bayes' rule, on the logits).
+
+    With a share of 1 the answers are those for classes that are all equally frequent.
+    """
+    count = np.maximum(np.bincount(labels, minlength=len(model.readout.bias)), 1)
+    model.readout.bias -= share * torch.from_numpy(np.log(count / count.sum())).to(model.readout.bias.dtype)
+
+
+def _finish(run: Run, labels: np.ndarray, validation: Examples, out: Path, part: Path, main: bool) -> dict[str, Any]:
+    with Averaged(run) as model:
+        if run.recipe.train.forget > 0.0:
+            forget_frequencies(model, labels, run.recipe.train.forget)
+        deployed = evaluate(model, validation)
+        was = model.head.deploy
+        model.head.deploy = False
+        floating = evaluate(model, validation)
+        model.head.deploy = was
+        report = {
+            "out": str(out),
+            "recipe": run.recipe.name,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "seconds": run.seconds,
+            "float_accuracy": accuracy_at(floating)["M"],
+            "deploy_accuracy": accuracy_at(deployed)["M"] if was else None,
+            "before_deploy": run.before_deploy,
+            "accuracy_at": accuracy_at(deployed),
+            "firing_rate": [float(r) for r in deployed.firing_rate],
+            "split": "validation",
+            "unseen": "validation" not in run.recipe.data.also,
+            "seed": run.recipe.seed,
+        }
+        if main:
+            content = {k: v for k, v in _state(run).items() if k in ("recipe", "classes", "deploy")}
+            kept = {k: v for k, v in report.items() if k != "out"}  # a place on this machine is nobody else's business
+            checkpoint.save(out, {**content, "model": model.state_dict(), "report": kept, "history": run.history})
+            part.unlink(missing_ok=True)
+    return report
+
+
+def _state(run: Run) -> dict[str, Any]:
+    return {
+        "recipe": run.recipe.as_dict(),
+        "classes": list(run.classes),
+        "model": run.model.state_dict(),
+        "deploy": run.model.head.deploy,
+        "average": run.average,
+        "optimiser": run.optimiser.state_dict(),
+        "epoch": run.epoch,
+        "history": run.history,
+        "before_deploy": run.before_deploy,
+        "seconds": run.seconds,
+        "data": run.data,
+    }
+
+
+def _resume(part: Path, recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
+    stored = checkpoint.load(part, needs=("recipe", "classes", "model", "average", "optimiser", "epoch", "history"))
+    if stored["recipe"] != recipe.as_dict() or tuple(stored["classes"]) != classes:
+        raise ConfigError(f"'{part}' belongs to another recipe, seed or set of classes; train without --resume")
+    run = start(recipe, classes, examples)
+    if stored.get("data", run.data) != run.data:
+        raise ConfigError(f"'{part}' was trained on other data; train without --resume")
+    _load_weights(run.model, stored, part)
+    run.average = stored["average"]
+    run.optimiser.load_state_dict(stored["optimiser"])
+    run.epoch, run.history = stored["epoch"], stored["history"]
+    run.before_deploy, run.seconds = stored["before_deploy"], stored["seconds"]
+    return run
+
+
+def _load_weights(model: Model, stored: dict[str, Any], path: Path) -> None:
+    try:
+        model.load_state_dict(stored["model"])
+    except (RuntimeError, AttributeError, TypeError) as error:
+        raise InputError(f"'{path}': the weights do not fit the recipe ({str(error).splitlines()[0]})") from None
+    model.head.deploy = bool(stored.get("deploy", False))
+
+
+def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[str, Any]]:
+    """A trained model with its recipe, its classes and the whole checkpoint."""
+    from asp_neuro.learn import recipe as recipes
+
+    stored = checkpoint.load(path)
+    recipe = recipes.from_dict(str(path), stored["recipe"])
+    model = Model(recipe.model, len(stored["classes"]))
+    _load_weights(model, stored, Path(path))
+    model.eval()
+    return model, recipe, tuple(stored["classes"]), stored

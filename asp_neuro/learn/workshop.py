@@ -1,0 +1,263 @@
+"""From what a person asks for to a training: recipe, data, processes, progress, summary."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from asp_neuro.data import NAMES, CloudSet, Place, load, locate
+from asp_neuro.errors import ConfigError, InputError, MissingError
+from asp_neuro.learn import checkpoint, training
+from asp_neuro.learn import recipe as recipes
+from asp_neuro.learn.examples import examples_of
+from asp_neuro.learn.recipe import Recipe
+from asp_neuro.learn.training import Progress
+from asp_neuro.report import say, table
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # the numbers of these options in glibc's malloc.h
+
+
+def train(
+    recipe: str | Recipe,
+    *,
+    data: str | Path | None = None,
+    up: str | None = None,
+    out: str | Path = "model.pt",
+    resume: bool = False,
+    epochs: int | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+    teacher: Path | None = None,
+    tensorboard: Path | None = None,
+) -> dict[str, Any]:
+    """Train and write `out`; returns the report. Under `torchrun` every process calls this."""
+    how = adjusted(recipes.load(recipe) if isinstance(recipe, str) else recipe, epochs, seed)
+    out = Path(out)
+    if not out.resolve().parent.is_dir():
+        raise MissingError(f"the folder of '{out}' does not exist; make it first")
+    if (how.train.distil > 0.0) != (teacher is not None):
+        raise ConfigError("distillation needs both: train.distil above 0 in the recipe and --teacher FILE")
+    torch.set_num_threads(threads or 1)  # small tensors: a second thread gains nothing, and spins when cores are busy
+    keep_memory()
+    with processes(), _shown(how, tensorboard) as show:
+        main = training.world()[0] == 0
+        clouds = training_clouds(how, data, up)
+        _check_classes(how, clouds)
+        _check_start(how, data, up)
+        if main:
+            parts = f"{clouds.source}{''.join(f', with {split}' for split in how.data.also)}"
+            say(f"training '{how.name}', seed {how.seed}, on {parts}: {len(clouds)} clouds")
+        examples = examples_of(clouds, how.chunking, change=how.augment, seed=how.seed)
+        if teacher is not None:
+            examples = dataclasses.replace(examples, teacher=teacher_logits(teacher, clouds))
+        validation = examples_of(_split(how, "validation", data, up), how.chunking)
+        return training.train(
+            how, clouds.classes, examples, validation, out, resume=resume, show=show if main else None
+        )
+
+
+def keep_memory() -> None:
+    """Let the C library keep what is freed, for the next step, instead of handing it back to the system.
+
+    glibc maps tensors above 32 MB anew every time, and fresh pages cost more than the arithmetic in them: with batches
+    of 64 ModelNet clouds a step takes a third longer without this, with 32 it makes no difference. Elsewhere than with
+    glibc nothing happens.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_option is not None:
+        set_option(M_MMAP_MAX, 0)
+        set_option(M_TRIM_THRESHOLD, -1)
+
+
+def adjusted(recipe: Recipe, epochs: int | None, seed: int | None) -> Recipe:
+    """The recipe with another seed or number of epochs; the share of deploy-mode epochs stays."""
+    if epochs is not None:
+        share = recipe.train.deploy_epochs / recipe.train.epochs
+        deploy = min(epochs, max(1, round(share * epochs))) if share else 0
+        recipe = recipe.changed(train={"epochs": epochs, "deploy_epochs": deploy})
+    return recipe if seed is None else dataclasses.replace(recipe, seed=seed)
+
+
+def training_clouds(recipe: Recipe, data: str | Path | None = None, up: str | None = None) -> CloudSet:
+    """The clouds that a recipe trains on: train and `data.also`, but none that a set of `data.without` judges with.
+
+    ModelNet10 is a part of ModelNet40: weights that are to start a ModelNet10 training must not have seen its clouds.
+    """
+    clouds = _split(recipe, "train", data, up)
+    for split in recipe.data.also:
+        clouds = clouds.joined(_split(recipe, split, data, up))
+    taken: set[str] = set()
+    for entry in recipe.data.without:
+        name, _, only = entry.partition("/")
+        for split in (only,) if only else recipes.HELD_OUT:
+            taken |= set(load(_other(name, data), split, n_points=recipe.chunking.n_points, up=up).names)
+    return clouds.subset(np.array([name not in taken for name in clouds.names])) if taken else clouds
+
+
+def _other(name: str, data: str | Path | None) -> Place:
+    """Another data set than that of the recipe: `data` may be where it lies, but not what it is called."""
+    return locate(name, None if str(data) in NAMES else data)
+
+
+def _split(recipe: Recipe, split: str, data: str | Path | None, up: str | None) -> CloudSet:
+    return load(locate(recipe.data.name, data), split, n_points=recipe.chunking.n_points, up=up)
+
+
+def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> None:
+    """No cloud that this recipe holds out may be among those that the weights it starts from were trained on."""
+    if not recipe.train.start:
+        return
+    held = [split for split in recipes.HELD_OUT if split not in recipe.data.also]
+    own = {split: _split(recipe, split, data, up).hashes() for split in held}
+    name = recipe.train.start
+    while name:
+        stored = checkpoint.load(checkpoint.find(name))
+        before = recipes.from_dict(name, stored["recipe"])
+        seen = _seen(dataclasses.replace(before, chunking=recipe.chunking), data, up)  # the same points of each cloud
+        for split, hashes in own.items():
+            if shared := seen & set(hashes):
+                hint = ', or give them up here too: data.also = ["validation"]' if split == "validation" else ""
+                raise ConfigError(
+                    f"train.start = '{name}' was trained on {len(shared)} of the {len(hashes)} {split} clouds; "
+                    f"start from weights that never saw them{hint}"
+                )
+        name = before.train.start
+
+
+def _seen(recipe: Recipe, data: str | Path | None, up: str | None) -> set[str]:
+    """Hashes of the clouds that a finished training has seen; none where its data are not at hand."""
+    name = recipe.data.name
+    try:
+        place = _other(name, data)
+    except MissingError:
+        return set()
+    if place.name == "folder" and name != "shapes":  # a person's own clouds, and weights from ModelNet
+        return set()
+    return set(training_clouds(recipe, None if str(data) in NAMES else data, up).hashes())
+
+
+def _check_classes(recipe: Recipe, clouds: CloudSet) -> None:
+    wanted = recipe.data.classes or clouds.classes
+    count = dict(zip(clouds.classes, np.bincount(clouds.labels, minlength=len(clouds.classes)), strict=True))
+    empty = [name for name in wanted if not count.get(name)]
+    if empty:
+        raise InputError(f"{clouds.source}: no training clouds of the recipe's class '{empty[0]}'")
+
+
+def teacher_logits(path: Path, clouds: CloudSet) -> np.ndarray:
+    """A teacher's logits [n, C] in the order of the clouds, from an npz with `names` and `logits`."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            names, logits = stored["names"].astype(str), stored["logits"].astype(np.float32)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"'{path}' is no file of teacher logits ({error})") from None
+    place = {name: row for row, name in enumerate(names)}
+    missing = [name for name in clouds.names if name not in place]
+    if missing or logits.shape != (len(names), len(clouds.classes)):
+        raise InputError(
+            f"'{path}': logits {list(logits.shape)} do not fit: no row for cloud '{(missing or ['-'])[0]}'"
+        )
+    return logits[[place[name] for name in clouds.names]]
+
+
+@contextlib.contextmanager
+def processes() -> Iterator[None]:
+    """Join the other processes when started by `torchrun` (gloo for tensors on CPU, nccl for those on a GPU)."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield
+        return
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _shown(recipe: Recipe, tensorboard: Path | None) -> Iterator[Progress]:
+    """A bar at a terminal, a line per epoch elsewhere; TensorBoard on request."""
+    writer = _tensorboard(tensorboard)
+    began, first = time.perf_counter(), [None]
+    bar = None
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        bar = tqdm(total=recipe.train.epochs, unit="epoch", file=sys.stderr, dynamic_ncols=True)
+
+    def step(epoch: int, done: int, total: int, loss: float) -> None:
+        if bar is not None:
+            bar.n = epoch + done / total
+            bar.bar_format = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"
+            bar.refresh()
+
+    def epoch(row: dict[str, Any]) -> None:
+        first[0] = row["epoch"] - 1 if first[0] is None else first[0]
+        spent = time.perf_counter() - began
+        left = spent / (row["epoch"] - first[0]) * (recipe.train.epochs - row["epoch"])
+        text = _epoch_text(row)
+        if bar is not None:
+            bar.n = row["epoch"]
+            bar.set_postfix_str(text)
+        else:
+            say(f"epoch {row['epoch']}/{recipe.train.epochs}: {text}, {left / 60.0:.1f} min left")
+        if writer is not None:
+            for name in ("loss", "firing_rate", "surprise"):
+                writer.add_scalar(name, row[name], row["epoch"])
+            writer.add_scalars("accuracy", row["accuracy_at"], row["epoch"])
+
+    try:
+        yield Progress(step, epoch, bar.write if bar is not None else say)
+    finally:
+        if bar is not None:
+            bar.close()
+        if writer is not None:
+            writer.close()
+
+
+def _epoch_text(row: dict[str, Any]) -> str:
+    at = row["accuracy_at"]
+    seen = ", ".join(f"k={k} {100.0 * at[k]:.1f} %" for k in ("1", "4", "M") if k in at)
+    grid = ", integer grid" if row["deploy"] else ""
+    return f"loss {row['loss']:.3f}, {seen}, firing {100.0 * row['firing_rate']:.0f} %{grid}"
+
+
+def _tensorboard(folder: Path | None) -> Any:
+    if folder is None:
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingError("--tensorboard needs the package 'tensorboard'; pip install tensorboard") from None
+    return SummaryWriter(str(folder))
+
+
+def summary(report: dict[str, Any]) -> str:
+    """What a person wants to know after a training."""
+    at = report["accuracy_at"]
+    rows = [(f"after {k} of M" if k != "M" else "full budget", f"{100.0 * v:.1f} %") for k, v in at.items()]
+    lines = [
+        f"{report['out']}: recipe '{report['recipe']}', seed {report['seed']}, {report['parameters']:,} parameters, "
+        f"{report['seconds']:.0f} s",
+        table(rows, ("observations", "validation accuracy" if report["unseen"] else "on validation, trained on")),
+    ]
+    if report["deploy_accuracy"] is not None:
+        before = report["before_deploy"]
+        float_share, integer_share = 100.0 * report["float_accuracy"], 100.0 * report["deploy_accuracy"]
+        text = f"head: {float_share:.1f} % in floating point, {integer_share:.1f} % on the integer grid"
+        lines.append(text + (f" ({100.0 * before['M']:.1f} % before it)" if before else ""))
+    else:
+        lines.append("the head never ran on the integer grid; export will have to discretise it")
+    lines.append("firing rate per layer: " + ", ".join(f"{100.0 * rate:.0f} %" for rate in report["firing_rate"]))
+    lines.append(f"next: asp-neuro export {report['out']}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""The deployed model: mixer, policy, exit, and the episode that plays them."""

@@ -1,0 +1,1 @@
+"""A bundle at work: answers, comparisons, fit on a chip, energy, exchange."""

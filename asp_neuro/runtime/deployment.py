@@ -1,0 +1,359 @@
+"""A bundle at work: which exit it may use, its answers on a backend, its certificate."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asp_neuro import bundle as bundles
+from asp_neuro import certify as certificates
+from asp_neuro.bundle import Bundle
+from asp_neuro.certify import Certificate, Plan, Recording, monitor
+from asp_neuro.data import CloudSet, load, locate, read_cloud
+from asp_neuro.errors import CheckFailed, InputError, MissingError, UsageError
+from asp_neuro.model.episode import Answer
+from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.model.perceiver import Perceiver, really_equal
+from asp_neuro.report import progress, to_json
+from asp_neuro.runtime import energy, hardware
+from asp_neuro.runtime.machine import BATCH, FAST, Machine, OnAnswer, fast_answers
+from asp_neuro.scenes.cache import chunks_of
+from asp_neuro.scenes.cloud import Chunks
+
+SHAPES = 64  # built-in clouds that stand in where only the size of chunks matters
+PILOT_SEED = 0  # which calibration clouds plan where the validation clouds were trained on
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """An opened bundle."""
+
+    path: Path
+    bundle: Bundle
+    sha256: str
+
+    @property
+    def perceiver(self) -> Perceiver:
+        b = self.bundle
+        return Perceiver(b.head, b.host, b.chunking, b.classes)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        stored = self.bundle.certificate
+        return None if stored is None else Certificate.from_dict(stored)
+
+    @property
+    def plan(self) -> Plan | None:
+        stored = self.bundle.plan
+        return None if stored is None else Plan.from_dict(stored)
+
+
+def open_bundle(name: str | Path | None) -> Deployed:
+    """A bundle by file or by the name of a shipped one; none: `./model.net`."""
+    path = bundles.find(name)
+    bundle = bundles.read(path)
+    return Deployed(path, bundle, bundles.model_sha256(bundle))
+
+
+def load_perceiver(name: str | Path) -> Perceiver:
+    """The Python way in: a bundle that answers, exiting at its certified threshold where it has a valid one."""
+    deployed = open_bundle(name)
+    p = deployed.perceiver
+    rule, _ = exit_rule(deployed)
+    return Perceiver(p.head, p.host, p.chunking, p.classes, rule)
+
+
+def exit_rule(
+    deployed: Deployed, no_exit: bool = False, threshold: float | None = None, uncertified: bool = False
+) -> tuple[ExitRule, str]:
+    """When to stop, and a sentence about it. Precedence: no exit, a given threshold, the certificate."""
+    if no_exit:
+        return ExitRule(), "the whole budget is read, as asked"
+    if threshold is not None:
+        return ExitRule(tau=threshold), f"exit at margin {threshold:g}, as asked; no promise stands behind it"
+    found, plan = deployed.certificate, deployed.plan
+    if found is None or plan is None or not found.certified:
+        return ExitRule(), "no certificate in the bundle: the whole budget is read"
+    void = certificates.why_void(found, plan, deployed.sha256)
+    rule = certificates.exit_rule(found)
+    if void is None:
+        return rule, certificates.promise(found)
+    if uncertified:
+        return ExitRule(tau=rule.tau), f"the certificate is void ({void}); its threshold is used without a promise"
+    raise InputError(
+        f"the certificate is void: {void}; certify again, or run with --uncertified, --threshold or --no-exit"
+    )
+
+
+def clouds_of(
+    deployed: Deployed, data: str | None, split: str, up: str | None, limit: int | None, seed: int = 0
+) -> CloudSet:
+    """The labelled clouds of the bundle's recipe, or of `data`."""
+    name = deployed.bundle.recipe["data"]["name"]
+    how = deployed.bundle.chunking
+    found = load(locate(name, data), split, n_points=how.n_points, up=up, seed=seed, classes=deployed.bundle.classes)
+    return found if limit is None else found.subset(np.arange(min(limit, len(found))))
+
+
+def one_cloud(deployed: Deployed, path: str | Path, up: str | None, seed: int = 0) -> CloudSet:
+    """A single cloud from a file, its class unknown."""
+    points = read_cloud(path, n_points=deployed.bundle.chunking.n_points, up=up or "y", seed=seed)
+    labels = np.full(1, -1, dtype=np.int64)
+    return CloudSet(points[None], labels, (str(path),), deployed.bundle.classes, str(path))
+
+
+def line(name: str, answer: Answer, truth: int, classes: tuple[str, ...]) -> dict[str, Any]:
+    """What is written about one cloud (`--jsonl`)."""
+    return {
+        "id": name,
+        "label": answer.label,
+        "class": classes[answer.label],
+        "truth": classes[truth] if truth >= 0 else None,
+        "probability": answer.probability,
+        "margin": answer.margin,
+        "observations": answer.observations,
+        "order": list(answer.order),
+        "exit": answer.exit.value,
+        "preserved": None if answer.verdict is None else answer.verdict.preserved,
+    }
+
+
+def run(
+    deployed: Deployed,
+    clouds: CloudSet,
+    rule: ExitRule,
+    machine: Machine = FAST,
+    batch: int = BATCH,
+    on_line: Callable[[dict[str, Any]], None] | None = None,
+    recompute: bool = False,
+    exact: bool = False,
+) -> tuple[dict[str, Any], list[Answer]]:
+    """Run a bundle over clouds: the report of `asp-neuro run`, and the answers.
+
+    `recompute` answers what is not proven again in exact arithmetic; `exact` asks of all answers whether it would.
+    """
+    if machine is not FAST:
+        demand_fit(deployed)
+    perceiver = deployed.perceiver
+    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
+    again = 0
+
+    def heard(index: int, found: Answer) -> None:
+        nonlocal again
+        if recompute and not (found.verdict is not None and found.verdict.preserved):
+            found = perceiver.recompute(chunks[index : index + 1], rule)
+            again += 1
+        answers[index] = found
+        if on_line is not None:
+            on_line(line(clouds.names[index], found, int(clouds.labels[index]), clouds.classes))
+
+    answers: dict[int, Answer] = {}
+    began = time.perf_counter()
+    first = answered(machine, perceiver, chunks, rule, batch, heard)
+    seconds = time.perf_counter() - began
+    final = [answers[index] for index in range(len(first))]
+    report = {
+        **_report(deployed, clouds, final, machine.name),
+        "seconds": seconds,
+        "recomputed": again if recompute else None,
+    }
+    report["preserved_share"] = _preserved_share(first)
+    report["equal_share"] = really_equal_share(perceiver, chunks, rule, first) if exact else None
+    return report, final
+
+
+def compare_forms(deployed: Deployed, clouds: CloudSet, rule: ExitRule, batch: int = BATCH) -> dict[str, Any]:
+    """Streaming and prefix form of the same episodes: equal bit for bit, or CheckFailed, and what each costs."""
+    from asp_neuro.model import prefix
+
+    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
+    starts = progress(range(0, len(chunks), batch), label="both forms")
+    return prefix.compare(deployed.perceiver, (chunks[start : start + batch] for start in starts), rule)
+
+
+def answered(
+    machine: Machine, perceiver: Perceiver, chunks: Chunks, rule: ExitRule, batch: int, on_answer: OnAnswer
+) -> list[Answer]:
+    """The answers of all clouds on a machine."""
+    if machine.answers is None:
+        raise UsageError(f"'{machine.name}' runs heads, it does not answer")
+    return machine.answers(perceiver, chunks, rule, batch, on_answer)
+
+
+def usage(deployed: Deployed, clouds: CloudSet, rule: ExitRule, batch: int = BATCH) -> energy.Usage:
+    """Firing rates, chunk sizes and stops of a bundle on clouds: what its energy follows from."""
+    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
+    starts = progress(range(0, len(chunks), batch), label="counting spikes")
+    source = f"a run on {len(clouds)} clouds of {clouds.source}"
+    return energy.measure(deployed.perceiver, (chunks[start : start + batch] for start in starts), rule, source)
+
+
+def recorded_usage(deployed: Deployed, rule: ExitRule, missing: MissingError) -> energy.Usage:
+    """The same from what the bundle stores, where its data are not at hand; without a record `missing` is raised."""
+    b, found = deployed.bundle, deployed.certificate
+    stored: Any = b.record.get("deployment")
+    rates: Any = stored.get("firing_rate") if isinstance(stored, dict) else None
+    known = isinstance(rates, list) and all(isinstance(rate, float) for rate in rates)
+    if not known or (rule.tau is not None and not rule.certified):
+        raise missing
+    observations, where = float(b.chunking.n_chunks), "the whole budget"
+    if rule.certified and found is not None:
+        observations, where = found.mean_observations, "calibration split"
+    clouds = load("shapes", "test", n_points=b.chunking.n_points).subset(np.arange(SHAPES))
+    belongs = chunks_of(clouds.points, b.chunking, clouds.names, cache=False).belongs()
+    source = (
+        f"the bundle's record, nothing was run (firing rates: {stored.get('split')} split at full budget; "
+        f"observations: {where}; chunk sizes: built-in shapes)"
+    )
+    return energy.assumed_usage(source, observations, energy.new_groups(belongs).mean(axis=0).tolist(), rates)
+
+
+def demand_fit(deployed: Deployed, name: str = "loihi2") -> None:
+    """Refuse a head that breaks a design rule before anything is started for it."""
+    golden = deployed.bundle.golden
+    fit = hardware.check(
+        deployed.bundle.head, deployed.bundle.host, hardware.load(name), golden.membranes, golden.spikes
+    )
+    if not fit.fits:
+        raise CheckFailed(
+            f"'{deployed.path}' breaks a design rule of {name}: {fit.violations[0]}; see: asp-neuro check"
+        )
+
+
+def _preserved_share(answers: list[Answer]) -> float:
+    return float(np.mean([a.verdict is not None and a.verdict.preserved for a in answers]))
+
+
+def really_equal_share(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, answers: list[Answer]) -> float:
+    """The share of the answers that exact arithmetic gives too: spikes, chunks, exit and class."""
+    exact = [found for i in range(0, len(chunks), BATCH) for found in perceiver.replay(chunks[i : i + BATCH], rule)]
+    return float(np.mean([really_equal(ours, theirs) for ours, theirs in zip(answers, exact, strict=True)]))
+
+
+def feedback(path: Path, deployed: Deployed, clouds: CloudSet, answers: list[Answer]) -> monitor.MonitorState:
+    """Tell the monitor which certified answers were right; its state is saved before anything is said about it."""
+    found = deployed.certificate
+    if found is None or not found.certified:
+        raise UsageError("--feedback watches certified answers, and this bundle has no certificate")
+    if (clouds.labels < 0).any():
+        raise InputError(f"{clouds.source}: --feedback needs the true class of every cloud")
+    state = _monitor_state(path, deployed.sha256, found.alpha)
+    certified = [i for i, a in enumerate(answers) if a.exit is ExitReason.CERTIFIED]
+    state = monitor.update_all(state, [answers[i].label != clouds.labels[i] for i in certified])
+    write_text(path, to_json(state.to_dict()) + "\n")
+    return state
+
+
+def _monitor_state(path: Path, model_sha256: str, alpha: float) -> monitor.MonitorState:
+    if not path.exists():
+        return monitor.start(model_sha256, alpha)
+    try:
+        state = monitor.MonitorState.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' is no monitor state ({error}); move it away to start a new one") from None
+    monitor.check_belongs(state, model_sha256, alpha)
+    return state
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write beside, then rename."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def _report(deployed: Deployed, clouds: CloudSet, answers: list[Answer], backend: str) -> dict[str, Any]:
+    right = np.array([a.label for a in answers]) == clouds.labels
+    certified = np.array([a.exit is ExitReason.CERTIFIED for a in answers])
+    known = bool((clouds.labels >= 0).all())
+    reasons = [a.exit.value for a in answers]
+    return {
+        "backend": backend,
+        "n": len(answers),
+        "accuracy": float(right.mean()) if known else None,
+        "mean_observations": float(np.mean([a.observations for a in answers])),
+        "budget": deployed.bundle.chunking.n_chunks,
+        "certified_share": float(certified.mean()),
+        "certified_risk": float(1.0 - right[certified].mean()) if known and certified.any() else None,
+        "preserved_share": _preserved_share(answers),
+        "exits": {reason.value: reasons.count(reason.value) for reason in ExitReason},
+        "sha256": deployed.sha256,
+    }
+
+
+def record(deployed: Deployed, clouds: CloudSet) -> Recording:
+    """One full-budget pass of the deployed system over labelled clouds."""
+    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names)
+    answers = fast_answers(deployed.perceiver, chunks, ExitRule())
+    margins = np.array([a.margins for a in answers]).T  # [T, n]
+    predictions = np.array([a.labels for a in answers]).T
+    return Recording.from_predictions(margins, predictions, clouds.labels)
+
+
+@dataclass(frozen=True)
+class Certification:
+    """A plan, the certificate that followed, and the recording that it was tested on."""
+
+    plan: Plan
+    certificate: Certificate
+    calibration: Recording
+
+
+def certify(
+    deployed: Deployed,
+    data: str | None = None,
+    up: str | None = None,
+    alpha: float = 0.05,
+    delta: float = 0.05,
+    exit_threshold: float | None = None,
+) -> Certification:
+    """Plan on validation, test on calibration, once. Nothing is stored here.
+
+    A model that was trained on the validation clouds too (`data.also`) is planned for on a quarter of the calibration
+    clouds, and tested on the others. With `exit_threshold` the exit stays there and what is certified is the acceptance
+    of J.1: the margin at the stop.
+    """
+    certificates.check_levels(alpha, delta)
+    trained = deployed.bundle.recipe.get("data", {}).get("also", [])
+    if "calibration" in trained:
+        raise InputError(
+            "this model was trained on its calibration clouds; a certificate needs clouds that it never saw"
+        )
+    splits = {name: clouds_of(deployed, data, name, up, None) for name in ("train", "validation", "calibration")}
+    hashes = {name: clouds.hashes() for name, clouds in splits.items()}
+    certificates.check_disjoint(hashes["calibration"], hashes["train"], "training")
+    certificates.check_disjoint(hashes["calibration"], hashes["validation"], "validation")
+
+    def recorded(name: str) -> Recording:
+        recording = record(deployed, splits[name])
+        return recording if exit_threshold is None else certificates.at_exit(recording, exit_threshold)
+
+    calibration, model = recorded("calibration"), deployed.sha256
+    about: dict[str, Any] = {"model_sha256": model, "data_sha256": splits["calibration"].sha256(), "backend": "fast"}
+    if "validation" in trained:
+        made, found = certificates.certify_alone(calibration, alpha, delta, seed=PILOT_SEED, **about)
+        return Certification(made, found, certificates.pilot_split(calibration, PILOT_SEED)[1])
+    made = certificates.plan(
+        recorded("validation"),
+        alpha,
+        delta,
+        len(splits["calibration"]),
+        model_sha256=model,
+        data_sha256=splits["validation"].sha256(),
+    )
+    found = certificates.certify(calibration, made, split="calibration", **about)
+    return Certification(made, found, calibration)
+
+
+def store(deployed: Deployed, found: Certification) -> Deployed:
+    """Write plan and certificate into the bundle's file."""
+    changed = bundles.with_certificate(deployed.bundle, found.plan.to_dict(), found.certificate.to_dict())
+    bundles.write(deployed.path, changed)
+    return Deployed(deployed.path, changed, deployed.sha256)

@@ -1,0 +1,438 @@
+"""What an answer costs, by counting operations (paper Tables S2 and 6, sections D.1, E and G.6). Always an estimate.
+
+A product with a graded input is a multiply-accumulate; with a binary input it is an accumulate, and only when the input
+spikes. Counts come from the sizes of the weights, firing rates and groups to encode from a run:
+
+    component     E = macs E_MAC + accumulates E_AC,       accumulates = synapses x firing rate of their inputs
+    as an ANN     E = (macs + synapses) E_MAC              the same network, all analog
+    cloud         E(k) = E_once + sum_{t <= k} E_t         k observations; E_once: the policy's view of the chunks
+
+Phase boundary (Prop. S25), against the same spiking model that reads its whole budget M in a fixed order, no policy:
+
+    E_active / E_fixed = phi / phi*,     phi* = (lambda0 + a) / ((r + lambda) + kappa a)
+    phi    mean observations / M                      lambda, lambda0  firing rate of the spiking path, in each
+    a      F_a E_MAC / (F_s E_AC), fixed order        kappa            analog work an observation, active / fixed
+    r      E_policy / (F_s E_AC)                      F_a, F_s         analog and spiking operations an observation
+
+A carried state has kappa = 1, but for chosen chunks larger or smaller than the mean; computing the prefix again
+multiplies it by sum k (k + 1) / 2 over sum k. Bias, reset, comparison, maximum, LayerNorm, tanh, softmax, memory and
+the cutting of a cloud into chunks are not counted; the leak is, one product a neuron.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.heads.soft.fast import FastHead
+from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.model.episode import episodes
+from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
+from asp_neuro.model.host import Host, HostSpec
+from asp_neuro.model.perceiver import Perceiver, drive
+from asp_neuro.report import table
+from asp_neuro.runtime.hardware import Prices
+from asp_neuro.scenes.cloud import MOMENT_PAIRS, N_DESCRIPTOR, Chunking, Chunks
+
+# What is counted
+
+
+@dataclass(frozen=True)
+class Price:
+    """Picojoules of an operation."""
+
+    mac_pj: float
+    ac_pj: float
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if not (math.isfinite(value) and value > 0.0):
+                raise ConfigError(f"price: {name} = {value} must be a finite number above 0")
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of the model and its operations, per observation or once per cloud."""
+
+    name: str
+    macs: float  # products with a graded input
+    synapses: float = 0.0  # products with a binary input: at most that many accumulates
+    accumulates: float = 0.0  # those whose input spikes
+    once: bool = False  # per cloud
+
+    def energy(self, price: Price) -> float:
+        """Picojoules."""
+        return self.macs * price.mac_pj + self.accumulates * price.ac_pj
+
+    def dense_energy(self, price: Price) -> float:
+        """Picojoules of the all-analog version of itself."""
+        return (self.macs + self.synapses) * price.mac_pj
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Observations as they were on average."""
+
+    observations: float  # of a cloud
+    groups: float  # encoded for it: those of the chunk that no chunk before had
+    rates: tuple[float, ...]  # spikes per neuron and observation, of each layer
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.observations) and self.observations > 0.0):
+            raise InputError(f"energy: {self.observations} observations a cloud, expected a number above 0")
+        if not (math.isfinite(self.groups) and self.groups >= 0.0):
+            raise InputError(f"energy: {self.groups} groups an observation, expected a number from 0 up")
+        for number, rate in enumerate(self.rates, start=1):
+            if not 0.0 <= rate <= 1.0:
+                raise InputError(f"energy: layer {number}: firing rate {rate} is outside 0..1")
+
+
+def components(host: HostSpec, head: HeadSpec, chunking: Chunking, activity: Activity) -> tuple[Component, ...]:
+    """Operations of one observation (and once per cloud), from the sizes of the weights: the one place that counts."""
+    if len(activity.rates) != len(head.layers):
+        raise InputError(f"energy: {len(activity.rates)} firing rates for {len(head.layers)} layers")
+    per_point = host.edge_in_weight.size + host.edge_out_weight.size
+    if host.moments:
+        per_point += len(MOMENT_PAIRS[0])
+    per_group = host.token_in_weight.size + host.token_out_weight.size
+    per_chunk = 0 if host.embedding_in_weight is None else host.embedding_in_weight.size
+    parts = [
+        Component("encoder", activity.groups * (chunking.group_size * per_point + per_group) + per_chunk),
+        Component("mixer", host.gates_weight.size + 2 * host.width),  # keep . h + write, read . h + skip
+    ]
+    for index, layer in enumerate(head.layers):
+        synapses, leak = layer.weight_int.size, layer.n_neurons
+        if index == 0:  # the drive is graded
+            parts.append(Component("head layer 1", synapses + leak))
+        else:  # the spikes of every layer before
+            events = synapses * sum(activity.rates[:index])
+            parts.append(Component(f"head layer {index + 1}", leak, synapses, events))
+    parts.append(Component("belief, read-out", host.readout_weight.size))
+    sees_belief, sees_geometry = host.scorer in ("bilinear", "belief"), host.scorer != "belief"
+    scores = sees_belief * host.policy_belief.size + chunking.n_chunks * host.policy_score.size
+    parts.append(Component("policy", scores))
+    geometry = sees_geometry * chunking.n_chunks * host.policy_descriptor.size
+    if (first := host.policy_first_weight) is not None:  # the outline counts once for all chunks
+        own = first[:, :N_DESCRIPTOR].size
+        geometry += chunking.n_chunks * (own + len(first)) + first.size - own
+    return (*parts, Component("policy, descriptors", geometry, once=True))
+
+
+def phase_boundary(a: Any, rate: float, fixed_rate: float, overhead: float, kappa: float) -> Any:
+    """phi* of the paper; `a` may be an array."""
+    return (fixed_rate + a) / ((overhead + rate) + kappa * a)
+
+
+# What is measured
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A run: every observation at full budget, those that were taken before the exit, and the fixed order."""
+
+    source: str
+    n: int  # clouds; 0: nothing was run
+    steps: tuple[Activity, ...]  # observation 1, 2, .. M of the learned order
+    taken: Activity
+    fixed: Activity  # the whole budget in a fixed order
+    repeats: float | None  # how often a chunk would be computed without carried state; None: unknown
+
+
+class SpikeCounter(FastHead):
+    """A head that notes the share of its neurons that fire."""
+
+    def start(self, batch: int) -> None:
+        super().start(batch)
+        self.rates: list[np.ndarray] = []
+
+    def observe(self, drive_int: np.ndarray) -> np.ndarray:
+        membrane = super().observe(drive_int)
+        self.rates.append(np.stack([spikes.mean(axis=1, dtype=np.float64) for spikes in self.spikes]))  # [L, b]
+        return membrane
+
+
+def new_groups(looked_at: np.ndarray) -> np.ndarray:
+    """Groups of the chunks in the order of looking [b, T, G] bool -> how many each look must encode [b, T]: a group in
+    two chunks is encoded once (`episode.encode`).
+    """
+    known = np.logical_or.accumulate(looked_at, axis=1)
+    known = np.concatenate([np.zeros_like(known[:, :1]), known[:, :-1]], axis=1)
+    return (looked_at & ~known).sum(axis=2)
+
+
+def measure(perceiver: Perceiver, parts: Iterable[Chunks], rule: ExitRule, source: str) -> Usage:
+    """Run clouds at full budget, in the learned and in the fixed order; the margins tell where the rule stops."""
+    host, head = Host(perceiver.host), SpikeCounter(perceiver.head, perceiver.host.drive_bound())
+    learned: list[np.ndarray] = []
+    fixed: list[np.ndarray] = []
+    margins: list[np.ndarray] = []
+    for chunks in parts:
+        belongs = chunks.belongs()  # [b, M, G]
+        in_order = np.tile(np.arange(chunks.n_chunks), (len(chunks), 1))
+        for order, seen in ((None, learned), (in_order, fixed)):
+            answers = drive(episodes(host, perceiver.units, chunks, ExitRule(), order), head)
+            chosen = np.array([answer.order for answer in answers])
+            groups = new_groups(np.take_along_axis(belongs, chosen[..., None], axis=1))
+            seen.append(np.concatenate([groups.T[:, None], np.stack(head.rates)], axis=1))  # [T, 1 + L, b]
+            if order is None:
+                margins.append(np.array([answer.margins for answer in answers]).T)  # [T, b]
+    if not learned:
+        raise InputError("energy: no clouds to run")
+    work, work_fixed, margin = (np.concatenate(found, axis=-1) for found in (learned, fixed, margins))
+    n_steps, n_clouds = margin.shape
+    crossing = np.full(n_clouds, NEVER) if rule.tau is None else first_crossing(margin, rule.tau)
+    stops = np.where(crossing == NEVER, n_steps, crossing + 1)  # [n]
+    taken = np.arange(n_steps)[:, None] < stops  # [T, n]
+    return Usage(
+        source=source,
+        n=n_clouds,
+        steps=tuple(_activity(1.0, step.mean(axis=1)) for step in work),
+        taken=_activity(float(stops.mean()), (work * taken[:, None]).sum(axis=(0, 2)) / taken.sum()),
+        fixed=_activity(n_steps, work_fixed.mean(axis=(0, 2))),
+        repeats=float((stops * (stops + 1)).sum() / (2 * stops.sum())),
+    )
+
+
+def _activity(observations: float, means: np.ndarray) -> Activity:
+    groups, *rates = means.tolist()
+    return Activity(float(observations), groups, tuple(rates))
+
+
+def assumed_usage(source: str, observations: float, groups: Sequence[float], rates: Sequence[float]) -> Usage:
+    """Where nothing can be run: the groups that each observation of the budget encodes, the rates always the same."""
+    budget = len(groups)
+    total = np.interp(observations, np.arange(budget + 1), np.concatenate([[0.0], np.cumsum(groups)]))
+    steps = tuple(Activity(1.0, float(n), tuple(rates)) for n in groups)
+    taken = Activity(observations, float(total) / observations, tuple(rates))
+    return Usage(source, 0, steps, taken, Activity(float(budget), float(np.mean(groups)), tuple(rates)), None)
+
+
+# What follows
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A model's point (a, fraction) and the boundary of its own sparsity and overhead."""
+
+    a: float
+    rate: float  # lambda
+    fixed_rate: float  # lambda0
+    overhead: float  # r
+    kappa: float
+    fraction: float  # phi
+
+    def boundary(self, a: Any = None) -> Any:
+        """phi* at the model's own `a`, or elsewhere."""
+        return phase_boundary(self.a if a is None else a, self.rate, self.fixed_rate, self.overhead, self.kappa)
+
+    @property
+    def wins(self) -> bool:
+        return bool(self.fraction < self.boundary())
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "a": self.a,
+            "lambda": self.rate,
+            "lambda0": self.fixed_rate,
+            "r": self.overhead,
+            "kappa": self.kappa,
+            "phi": self.fraction,
+            "boundary": self.boundary(),
+            "wins": self.wins,
+        }
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The energy of a model in a use of it. Energies are picojoules."""
+
+    host: HostSpec
+    head: HeadSpec
+    chunking: Chunking
+    usage: Usage
+    prices: Prices
+
+    @cached_property
+    def price(self) -> Price:
+        return Price(**self.prices.values["cmos_45nm"])
+
+    def _components(self, activity: Activity) -> tuple[Component, ...]:
+        return components(self.host, self.head, self.chunking, activity)
+
+    @cached_property
+    def parts(self) -> tuple[Component, ...]:
+        """At the observations that were taken."""
+        return self._components(self.usage.taken)
+
+    @cached_property
+    def curve(self) -> np.ndarray:
+        """[M] E(1) .. E(M)."""
+        steps = [sum(c.energy(self.price) for c in self._components(s) if not c.once) for s in self.usage.steps]
+        return np.cumsum(steps) + sum(c.energy(self.price) for c in self.parts if c.once)
+
+    @cached_property
+    def dense_curve(self) -> np.ndarray:
+        """[M] the same of the all-analog version."""
+        steps = [sum(c.dense_energy(self.price) for c in self._components(s) if not c.once) for s in self.usage.steps]
+        return np.cumsum(steps) + sum(c.dense_energy(self.price) for c in self.parts if c.once)
+
+    @cached_property
+    def at_exit(self) -> float:
+        """The mean over clouds, each at its own stop."""
+        return sum(c.energy(self.price) * (1.0 if c.once else self.usage.taken.observations) for c in self.parts)
+
+    @cached_property
+    def dense_at_exit(self) -> float:
+        return sum(c.dense_energy(self.price) * (1.0 if c.once else self.usage.taken.observations) for c in self.parts)
+
+    @property
+    def fixed_order(self) -> float:
+        """The whole budget in a fixed order, on the same spiking model, without policy."""
+        own = (c.energy(self.price) for c in self._components(self.usage.fixed) if not c.name.startswith("policy"))
+        return self.usage.fixed.observations * sum(own)
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """How many times more the all-analog version takes: the head, the system at as many observations, at budget."""
+        heads = [c for c in self.parts if c.name.startswith("head")]
+        spiking = [c for c in heads if c.synapses]
+        return {
+            "head": _ratio(heads, self.price),
+            "spiking_layers": _ratio(spiking, self.price) if spiking else 1.0,
+            "same_observations": self.dense_at_exit / self.at_exit,
+            "system": float(self.dense_curve[-1]) / self.at_exit,
+        }
+
+    @property
+    def phase(self) -> Phase:
+        usage, price = self.usage, self.price
+        now, then = self.parts, self._components(usage.fixed)
+        spiking = max(sum(c.synapses for c in now), 1.0)  # a head of one layer has none: the unit is one accumulate
+        analog, analog_fixed = (
+            sum(c.macs * price.mac_pj for c in parts if not c.name.startswith("policy")) for parts in (now, then)
+        )
+        policy = sum(
+            c.energy(price) / (usage.taken.observations if c.once else 1.0) for c in now if c.name.startswith("policy")
+        )
+        return Phase(
+            a=analog_fixed / (spiking * price.ac_pj),
+            rate=sum(c.accumulates for c in now) / spiking,
+            fixed_rate=sum(c.accumulates for c in then) / spiking,
+            overhead=policy / (spiking * price.ac_pj),
+            kappa=analog / analog_fixed,
+            fraction=usage.taken.observations / self.chunking.n_chunks,
+        )
+
+    @property
+    def prefix_phase(self) -> Phase | None:
+        """The same point without carried state: the analog work is done again for every chunk of the prefix."""
+        own, repeats = self.phase, self.usage.repeats
+        return None if repeats is None else dataclasses.replace(own, kappa=own.kappa * repeats)
+
+    @property
+    def on_loihi1(self) -> float:
+        """The head's part of one observation at Loihi 1's prices; every input of layer 1 counts as an event."""
+        price = self.prices.values["loihi1"]
+        events = self.head.layers[0].weight_int.size + sum(c.accumulates for c in self.parts)
+        neurons = sum(layer.n_neurons for layer in self.head.layers)
+        return events * price["synaptic_operation_pj"] + neurons * price["neuron_update_active_pj"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for `--json`: nanojoules."""
+        usage, budget = self.usage, self.chunking.n_chunks
+        group = "cmos_45nm"
+        return {
+            "estimate": True,
+            "measured_on": usage.source,
+            "n": usage.n,
+            "budget": budget,
+            "mean_observations": usage.taken.observations,
+            "firing_rate": usage.taken.rates,
+            "groups": usage.taken.groups,
+            "prices": {**self.prices.values[group], "sources": self.prices.sources[group]},
+            "components": [
+                {
+                    **dataclasses.asdict(c),
+                    "nj": c.energy(self.price) / 1e3,
+                    "dense_nj": c.dense_energy(self.price) / 1e3,
+                }
+                for c in self.parts
+            ],
+            "energy_at": {str(k): value / 1e3 for k, value in enumerate(self.curve.tolist(), start=1)},
+            "energy_at_exit": self.at_exit / 1e3,
+            "dense_at_exit": self.dense_at_exit / 1e3,
+            "dense_at_budget": float(self.dense_curve[-1]) / 1e3,
+            "fixed_order_at_budget": self.fixed_order / 1e3,
+            "head_ratio": self.ratios["head"],
+            "system_ratio": self.ratios["system"],
+            "ratios": self.ratios,
+            "phase": self.phase.as_dict(),
+            "prefix_phase": None if self.prefix_phase is None else self.prefix_phase.as_dict(),
+            "loihi1_head_nj": self.on_loihi1 / 1e3,
+        }
+
+    def text(self) -> str:
+        """For people."""
+        note = f"Estimate from operation counts at 45 nm prices ({self.price.mac_pj:g} pJ a multiply-accumulate, "
+        note += f"{self.price.ac_pj:g} pJ an accumulate); no chip was measured."
+        paragraphs = (note, f"From {self.usage.source}.", self._table(), self._curve_text(), self._summary())
+        return "\n\n".join((*paragraphs, self._chip_note()))
+
+    def _table(self) -> str:
+        whole, rows = self.at_exit, []
+        for c in self.parts:
+            energy, n = c.energy(self.price), 1.0 if c.once else self.usage.taken.observations
+            counts = [f"{value:.0f}" for value in (c.macs, c.synapses, c.accumulates)]
+            costs = [f"{value / 1e3:.2f}" for value in (energy, c.dense_energy(self.price))]
+            rows.append(
+                (c.name, "cloud" if c.once else "observation", *counts, *costs, f"{100 * energy * n / whole:.1f}%")
+            )
+        return table(rows, ("component", "per", "MACs", "on spikes", "accumulates", "nJ", "nJ as ANN", "share"))
+
+    def _curve_text(self) -> str:
+        rows = [
+            (k, f"{spiking / 1e6:.3f}", f"{dense / 1e6:.3f}")
+            for k, (spiking, dense) in enumerate(zip(self.curve, self.dense_curve, strict=True), start=1)
+        ]
+        return table(rows, ("observations", "uJ a cloud", "uJ as ANN"))
+
+    def _summary(self) -> str:
+        taken, phase, ratios = self.usage.taken, self.phase, self.ratios
+        symbols = f"a {phase.a:.1f}, lambda {phase.rate:.3f}, lambda0 {phase.fixed_rate:.3f}, r {phase.overhead:.2f}"
+        rows = [
+            ("observations taken", f"{taken.observations:.2f} of {self.chunking.n_chunks} on average"),
+            ("firing rate, by layer", ", ".join(f"{100.0 * rate:.1f} %" for rate in taken.rates)),
+            ("energy at the exit", f"{self.at_exit / 1e6:.3f} uJ a cloud"),
+            ("whole budget, fixed order", f"{self.fixed_order / 1e6:.3f} uJ a cloud, same model without policy"),
+            ("head ratio", f"{ratios['head']:.2f}x (ANN / spiking; layers on spikes {ratios['spiking_layers']:.1f}x)"),
+            ("system ratio", f"{ratios['system']:.2f}x (ANN at full budget / this at its exit)"),
+            ("of which by spikes", f"{ratios['same_observations']:.3f}x (ANN at as many observations)"),
+            ("phase", f"{_verdict(phase)}; {symbols}"),
+        ]
+        if self.prefix_phase is not None:
+            rows.append(("without carried state", _verdict(self.prefix_phase)))
+        return table(rows, ("estimate", ""))
+
+    def _chip_note(self) -> str:
+        watt = self.prices.values["loihi2"]["static_watt"]
+        return (
+            "On a chip (estimate): nobody has published a price per operation for Loihi 2. At the pre-silicon figures\n"
+            f"of Loihi 1 the head takes {self.on_loihi1 / 1e3:.0f} nJ an observation; the static power of one Loihi 2\n"
+            f"chip, {watt:g} W, is as much in {self.on_loihi1 * 1e-6 / watt:.2f} us, and dominates a small head."
+        )
+
+
+def _ratio(parts: Sequence[Component], price: Price) -> float:
+    return sum(c.dense_energy(price) for c in parts) / sum(c.energy(price) for c in parts)
+
+
+def _verdict(phase: Phase) -> str:
+    saves = "saves" if phase.wins else "does not save"
+    return f"phi {phase.fraction:.3f}, phi* {phase.boundary():.3f}, {saves} energy (kappa {phase.kappa:.2f})"

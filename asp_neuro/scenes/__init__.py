@@ -1,0 +1,1 @@
+"""What is looked at: scenes, their places, and how a place is encoded."""

@@ -1,0 +1,1 @@
+"""What is measured on models: order, robustness, pictures, cards."""

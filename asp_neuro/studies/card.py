@@ -1,0 +1,126 @@
+"""Model cards: what a shipped model is, what it reaches, and what it cannot do, from its files and its runs."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asp_neuro.learn import checkpoint
+from asp_neuro.runtime import deployment, hardware
+from asp_neuro.runtime.energy import Estimate
+
+MODELS = Path(__file__).parents[1] / "models"
+BEGIN, END = "<!-- models:begin -->", "<!-- models:end -->"
+LIMITS = (
+    "No Loihi 2 chip has run it: fit and energy are estimates.",
+    "Upright clouds only (`--up` names the axis): it has never seen an object lie down (`asp-neuro study robustness`).",
+    "One object a cloud, without background; an object of another class gets one of these names all the same.",
+    "The certificate is about clouds like those of the calibration split, and says nothing about others.",
+)
+MODELNET = (
+    "Not trained on objects turned about the up axis either: ModelNet stores them aligned.",
+    "The official test split differs from the train split, from which calibration was carved (class mix: total "
+    "variation about 0.2): the risk on it is shown above and is no test of the promise.",
+)
+
+
+def stages(name: str) -> list[dict[str, Any]]:
+    """The trainings that led to a checkpoint, first one first."""
+    stored = checkpoint.load(checkpoint.find(name))
+    before = stored["recipe"]["train"].get("start", "")
+    return [*(stages(before) if before else []), {**stored["report"], "epochs": stored["recipe"]["train"]["epochs"]}]
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    return "-" if share is None else f"{100.0 * share:.{digits}f} %"
+
+
+def training(name: str) -> dict[str, str]:
+    trained = stages(name)
+    last = trained[-1]
+    minutes = ", ".join(f"`{t['recipe']}` {t['epochs']} epochs, {t['seconds'] / 60:.0f} min" for t in trained)
+    return {
+        "training, wall clock, beside other work": f"{minutes}; seed {last['seed']}",
+        "parameters": f"{last['parameters']:,}",
+        "validation, full budget": percent(last["accuracy_at"]["M"])
+        if last.get("unseen", True)
+        else "trained on, once every choice was made",
+    }
+
+
+def results(name: str, data: str | None) -> dict[str, str]:
+    """The test split at full budget and at the certified exit, and what follows from the latter."""
+    deployed = deployment.open_bundle(name)
+    b, found = deployed.bundle, deployed.certificate
+    clouds = deployment.clouds_of(deployed, data, "test", None, None)
+    rule, promise = deployment.exit_rule(deployed)
+    full, _ = deployment.run(deployed, clouds, deployment.exit_rule(deployed, no_exit=True)[0])
+    early, _ = deployment.run(deployed, clouds, rule, exact=True)
+    cores = hardware.check(b.head, b.host, hardware.load("loihi2"), b.golden.membranes, b.golden.spikes)
+    cost = Estimate(b.host, b.head, b.chunking, deployment.usage(deployed, clouds, rule), hardware.prices())
+    error = percent(np.sqrt(full["accuracy"] * (1.0 - full["accuracy"]) / full["n"]))
+    certified, wrong = percent(early["certified_share"]), percent(early["certified_risk"])
+    read = f"{early['mean_observations']:.2f} of {early['budget']} chunks"
+    share = percent(early["mean_observations"] / early["budget"], 0)
+    tested = "none" if found is None else f"{found.n_errors} wrong of {found.n_accepted} accepted on {found.n} clouds"
+    return {
+        "**test, full budget**": f"**{percent(full['accuracy'], 2)}** of {full['n']} (standard error {error})",
+        "**test, certified exit**": f"**{percent(early['accuracy'], 2)}** after {read} ({share} of the budget)",
+        "certified exits on test": f"{certified}, {wrong} of them wrong",
+        "promise": promise,
+        "calibration": tested,
+        "spikes proven unmoved by rounding": f"{percent(early['preserved_share'])} of the answers at the exit; "
+        f"equal to exact arithmetic: {percent(early['equal_share'])}",
+        "firing rate": ", ".join(percent(rate, 0) for rate in cost.usage.taken.rates),
+        "fit on Loihi 2 (estimate)": f"{cores.cores} cores, {'fits' if cores.fits else 'does not fit'}",
+        "energy (estimate, 45 nm)": f"{cost.at_exit / 1e6:.2f} uJ at the exit, {cost.curve[-1] / 1e6:.2f} uJ at full "
+        f"budget; head ratio {cost.ratios['head']:.2f}x, system ratio {cost.ratios['system']:.2f}x",
+    }
+
+
+def card(name: str, data: str | None) -> str:
+    deployed = deployment.open_bundle(name)
+    b = deployed.bundle
+    rows = {
+        "model": f"`{deployed.sha256[:16]}`, recipe `{b.recipe['name']}`",
+        "data": f"{b.recipe['data']['name']}, {len(b.classes)} classes, {b.chunking.n_points} points a cloud",
+        "licence of the data": b.licence or "made by this project, free",
+        **training(name),
+        **results(name, data),
+    }
+    day = datetime.datetime.now(datetime.timezone.utc).date()
+    limits = [*LIMITS, *MODELNET] if name.startswith("modelnet") else LIMITS
+    lines = [
+        f"# {name}",
+        "",
+        f"Written by `python train/card.py {name}` on {day}; the head on the integer grid throughout.",
+    ]
+    lines += ["", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+    return "\n".join([*lines, "", "Known limits:", "", *(f"- {limit}" for limit in limits)])
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """The table of a card, back again."""
+    cells = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    return {key.strip(" *"): value.strip() for key, value in cells if key.strip()}
+
+
+def table_of_cards() -> str:
+    """One line for each card."""
+    columns = ("parameters", "test, full budget", "test, certified exit", "certified exits on test",
+               "spikes proven unmoved by rounding")  # fmt: skip
+    lines = [f"| model | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for path in sorted(MODELS.glob("*.md")):
+        rows = rows_of(path.read_text(encoding="utf-8"))
+        cells = " | ".join(rows[column].split(";")[0] for column in columns)
+        lines.append(f"| [{path.stem}](asp_neuro/models/{path.name}) | {cells} |")
+    return "\n".join(lines)
+
+
+def with_table(readme: str) -> str:
+    """The README with the table of the cards between its two marks."""
+    before, rest = readme.split(BEGIN)
+    return f"{before}{BEGIN}\n{table_of_cards()}\n{END}{rest.split(END)[1]}"

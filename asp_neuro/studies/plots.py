@@ -1,0 +1,212 @@
+"""Pictures, made headless."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asp_neuro.certify import Certificate, Recording, outcome_at
+from asp_neuro.model.episode import Answer
+from asp_neuro.model.exit import NEVER, first_crossing
+from asp_neuro.runtime.energy import Estimate
+from asp_neuro.scenes.cloud import Chunks
+
+BLUE, ORANGE, GREEN, GREY = "#1b6ca8", "#d1495b", "#3a7d44", "#7a7a7a"
+RULE_COLOURS = {"learned": BLUE, "random": ORANGE, "fps_order": GREEN, "oracle": GREY}
+
+
+def _figure(columns: int) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, columns, figsize=(5.2 * columns, 3.9), constrained_layout=True)
+    for axis in np.atleast_1d(axes):
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25, linewidth=0.6)
+    return figure, axes
+
+
+def certificate_curve(path: Path, calibration: Recording, found: Certificate) -> Path:
+    """Risk, bound and coverage against the threshold; accuracy against the mean number of observations."""
+    figure, (left, right) = _figure(2)
+    rows = [row for row in found.table if row.risk is not None]
+    tau = np.array([row.threshold for row in rows])
+    left.plot(tau, [100.0 * (row.risk or 0.0) for row in rows], color=BLUE, label="wrong among certified exits")
+    left.plot(tau, [100.0 * row.bound for row in rows], color=BLUE, linestyle="--", label="its upper bound")
+    left.axhline(100.0 * found.alpha, color=ORANGE, linewidth=1.0, label=f"promised at most {100.0 * found.alpha:g} %")
+    left.set(xlabel="exit threshold (margin)", ylabel="risk in %", ylim=(0.0, max(20.0, 300.0 * found.alpha)))
+    cover = left.twinx()
+    cover.spines[["top"]].set_visible(False)
+    cover.plot(tau, [100.0 * row.coverage for row in rows], color=GREEN, alpha=0.8)
+    cover.set_ylabel("certified exits in % of the clouds", color=GREEN)
+    cover.set_ylim(0.0, 104.0)
+    if found.certified and found.threshold is not None:
+        left.axvline(found.threshold, color=GREY, linestyle=":", label=f"certified: {found.threshold:.3f}")
+    left.legend(
+        frameon=True, framealpha=0.9, edgecolor="none", fontsize=8, loc="upper left", bbox_to_anchor=(0.14, 0.91)
+    )
+    _accuracy_curve(right, calibration, found)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _accuracy_curve(axis: Any, calibration: Recording, found: Certificate) -> None:
+    """All answers, whatever made them stop, over a sweep of thresholds."""
+    steps, right = [], []
+    n = np.arange(calibration.n)
+    for tau in np.linspace(0.0, 0.999, 120):
+        crossing = first_crossing(calibration.margins, float(tau))
+        stop = np.where(crossing == NEVER, len(calibration.margins) - 1, crossing)
+        steps.append(float(stop.mean()) + 1.0)
+        right.append(100.0 * float(calibration.correct[stop, n].mean()))
+    axis.plot(steps, right, color=BLUE)
+    if found.certified and found.threshold is not None and found.exit_threshold is None:
+        at = outcome_at(calibration, found.threshold).mean_observations
+        axis.axvline(at, color=GREY, linestyle=":", label=f"certified exit: {at:.2f} observations")
+        axis.legend(frameon=False, fontsize=8, loc="lower right")
+    axis.set(xlabel="observations on average", ylabel="right answers in %, calibration split")
+
+
+def visits(path: Path, chunks: Chunks, answer: Answer, classes: tuple[str, ...], title: str = "") -> Path:
+    """One cloud, its points coloured by the observation that first showed them, and the margin as it grew."""
+    figure, (left, right) = _figure(2)
+    left.remove()
+    solid = figure.add_subplot(1, 2, 1, projection="3d")
+    x, up, z = chunks.coordinates()[0].T
+    seen = first_visits(chunks, answer.order)
+    hidden = seen == 0
+    whole = {"depthshade": False, "clip_on": False}  # a long object reaches beyond the frame of a 3D plot
+    if hidden.any():
+        solid.scatter(x[hidden], z[hidden], up[hidden], c="#c8c8c8", s=4, label="never looked at", **whole)
+        solid.legend(frameon=False, fontsize=8, loc="lower left")
+    looked = ~hidden
+    drawn = solid.scatter(x[looked], z[looked], up[looked], c=seen[looked], s=9, cmap="viridis_r", **whole)
+    drawn.set_clim(0.5, max(answer.observations, 2) + 0.5)
+    bar = figure.colorbar(drawn, ax=solid, shrink=0.7, pad=0.02, label="first seen at observation")
+    bar.set_ticks(sorted({1, (1 + answer.observations) // 2, answer.observations}))
+    solid.set_box_aspect((np.ptp(x), np.ptp(z), np.ptp(up)), zoom=1.2)
+    solid.set_axis_off()
+    solid.view_init(elev=18.0, azim=-60.0)
+    solid.set_title(title or classes[answer.label], fontsize=10)
+    steps = np.arange(1, answer.observations + 1)
+    right.plot(steps, answer.margins, color=BLUE, marker="o", markersize=4)
+    for at in changes(answer.labels):
+        below = answer.margins[at] > 0.05
+        right.annotate(classes[answer.labels[at]], (steps[at], answer.margins[at]), fontsize=8,
+                       xytext=(4, -11 if below else 6), textcoords="offset points")  # fmt: skip
+    right.set(xlabel="observation", ylabel="margin of the two best classes", ylim=(0.0, 1.02))
+    right.set_xlim(0.8, max(answer.observations, 4) + 0.6)
+    right.xaxis.get_major_locator().set_params(integer=True)
+    right.set_title(f"{classes[answer.label]}: {answer.exit.value} after {answer.observations}", fontsize=10)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def first_visits(chunks: Chunks, order: tuple[int, ...]) -> np.ndarray:
+    """[P] the observation (from 1) that first showed each point of the first cloud; 0: none did."""
+    shown = chunks.mask()[0][list(order)]  # [T, P]
+    return np.where(shown.any(axis=0), shown.argmax(axis=0) + 1, 0)
+
+
+def changes(labels: tuple[int, ...]) -> list[int]:
+    """Places at which a new class leads."""
+    return [i for i, label in enumerate(labels) if i == 0 or label != labels[i - 1]]
+
+
+def energy_curves(path: Path, found: Estimate) -> Path:
+    """Energy against observations, and the phase boundary with the model's own point."""
+    figure, (left, right) = _figure(2)
+    k, at = np.arange(1, len(found.curve) + 1), found.usage.taken.observations
+    left.plot(k, found.dense_curve / 1e6, color=GREY, linestyle="--", label="the same, all analog")
+    left.plot(k, found.curve / 1e6, color=BLUE, marker=".", label="with the spiking head")
+    left.axhline(found.fixed_order / 1e6, color=GREEN, linewidth=1.0, label="fixed order, whole budget")
+    label = f"at its exit: {found.at_exit / 1e6:.2f} µJ, {at:.2f} observations"
+    left.plot(at, found.at_exit / 1e6, color=ORANGE, marker="*", markersize=13, linestyle="none", label=label)
+    left.set(xlabel="observations", ylabel="µJ a cloud (estimate, 45 nm)", xlim=(0.5, k[-1] + 0.5), ylim=(0.0, None))
+    left.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="lower right")
+    _phase_plane(right, found)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _phase_plane(axis: Any, found: Estimate) -> None:
+    own, prefix = found.phase, found.prefix_phase
+    a = np.geomspace(min(0.01, own.a / 10.0), max(100.0, 10.0 * own.a), 400)
+    axis.plot(a, own.boundary(a), color=BLUE, label=f"φ*, state carried: κ = {own.kappa:.2f}")
+    axis.fill_between(a, 0.0, np.minimum(own.boundary(a), 1.0), color=BLUE, alpha=0.07, linewidth=0.0)
+    if prefix is not None:
+        axis.plot(a, prefix.boundary(a), color=GREY, label=f"φ*, prefix computed again: κ = {prefix.kappa:.2f}")
+    label = f"this model: a = {own.a:.0f}, φ = {own.fraction:.2f}"
+    axis.plot(own.a, own.fraction, color=ORANGE, marker="*", markersize=13, linestyle="none", label=label)
+    top = 1.35 * max(1.0, float(own.boundary(a).max()))  # room for the legend
+    axis.set(xscale="log", xlim=(a[0], a[-1]), ylim=(0.0, top))
+    axis.set(xlabel="a: analog over spiking cost (estimate)", ylabel="φ: observed share of the budget")
+    axis.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="upper left")
+
+
+def order_study(path: Path, report: dict[str, Any]) -> Path:
+    """Accuracy against observations, per rule; and how far the learned rule is ahead of its rivals."""
+    figure, (left, right) = _figure(2)
+    steps = np.arange(1, report["budget"] + 1)
+    for rule, found in report["rules"].items():
+        colour = RULE_COLOURS[rule]
+        mean = 100.0 * np.array(found["curve"])
+        band = 100.0 * np.array([deviation or 0.0 for deviation in found["curve_spread"]])
+        left.plot(steps, mean, color=colour, label=rule, linestyle="--" if rule == "oracle" else "-")
+        left.fill_between(steps, mean - band, mean + band, color=colour, alpha=0.18, linewidth=0)
+        swept = [(point["observations"], 100.0 * point["accuracy"]) for point in found["sweep"]]
+        left.plot(*zip(*swept), color=colour, marker="o", markersize=3.5, linestyle="none")
+    left.plot([], [], color="black", marker="o", markersize=3.5, linestyle="none", label="exit at margin 0.2 ... 0.5")
+    left.set(xlabel="observations", ylabel=f"right answers in %, {report['split']} split")
+    for shift, rule in ((0.96, "random"), (1.04, "fps_order")):
+        rows = [row for row in report["paired"] if row["rule"] == rule and row["k"] is not None]
+        height, error = (
+            100.0 * np.array([row[key] or 0.0 for row in rows]) for key in ("difference", "standard_error")
+        )
+        at = [row["k"] * shift for row in rows]
+        right.errorbar(
+            at,
+            height,
+            yerr=error,
+            color=RULE_COLOURS[rule],
+            marker="o",
+            markersize=4,
+            capsize=2.5,
+            label=f"of {rule} (± s.e.)",
+        )
+    right.axhline(0.0, color="black", linewidth=0.8)
+    right.set(xlabel="observations", ylabel="learned rule ahead by, in points")
+    for axis, place in ((left, "lower right"), (right, "upper right")):
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ticks := [k for k in (1, 2, 4, 8, 16, 32, 64) if k <= report["budget"]], map(str, ticks))
+        axis.legend(frameon=False, fontsize=8, loc=place)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def robustness_study(path: Path, report: dict[str, Any]) -> Path:
+    """Accuracy per corruption for learned and fixed order, and the difference: a panel per budget."""
+    budgets = sorted({row["k"] for row in report["corruptions"]})
+    figure, axes = _figure(len(budgets))
+    axes = np.atleast_1d(axes)
+    for axis, k in zip(axes, budgets):
+        rows = [row for row in report["corruptions"] if row["k"] == k][::-1]  # the clean one on top
+        height = np.arange(len(rows))
+        for shift, order, colour in ((0.19, "learned", BLUE), (-0.19, "fixed", GREEN)):
+            share, error = (100.0 * np.array([row[key] or 0.0 for row in rows]) for key in (order, f"{order}_spread"))
+            axis.barh(height + shift, share, 0.36, xerr=error, color=colour, ecolor=GREY, label=f"{order} order")
+        axis.text(102.0, len(rows) - 0.35, "difference (s.e.)", va="center", fontsize=7, color=GREY)
+        for place, row in zip(height, rows):
+            error_text = "" if row["standard_error"] is None else f" ({100.0 * row['standard_error']:.1f})"
+            axis.text(102.0, place, f"{100.0 * row['difference']:+.1f}{error_text}", va="center", fontsize=8)
+        axis.set_yticks(height, [row["corruption"] for row in rows])
+        axis.grid(axis="y", visible=False)
+        axis.set(xlim=(0.0, 128.0), xlabel=f"right answers in %, {report['split']} split", xticks=range(0, 101, 20))
+        axis.set_title(f"{k} of {report['budget']} observations", fontsize=10)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2, frameon=False, fontsize=9)
+    figure.savefig(path, dpi=150)
+    return path
