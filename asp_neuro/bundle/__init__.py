@@ -30,6 +30,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5f, h5g, h5p, h5s, h5t
 
+from asp_neuro import files
 from asp_neuro.bundle import plain_hdf5
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, nearest
 from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN
@@ -426,22 +427,8 @@ def _image(found: dict[str, np.ndarray]) -> bytes:
 
 
 def write(path: str | Path, bundle: Bundle) -> None:
-    """Write beside, then rename: the file at `path` is always whole, the old one or the new one."""
-    path = Path(path)
-    data = to_bytes(bundle)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot write '{path}': {reason}; what was there before is untouched") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+    """The file at `path` is always whole, the old one or the new one."""
+    files.write(path, to_bytes(bundle))
 
 
 def with_certificate(bundle: Bundle, plan: dict[str, Any] | None, certificate: dict[str, Any] | None) -> Bundle:

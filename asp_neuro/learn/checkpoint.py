@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import zipfile
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from asp_neuro import files
 from asp_neuro.errors import InputError, MissingError
 
 FORMAT = "asp-neuro checkpoint"
@@ -19,20 +19,9 @@ WHERE = f"they lie in train/checkpoints of the source repository; set {FOLDER} t
 
 
 def save(path: str | Path, content: dict[str, Any]) -> None:
-    """Write beside, then rename: the file at `path` is always whole, the old one or the new one."""
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            torch.save({"format": FORMAT, "version": VERSION, **content}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-        raise InputError(f"cannot write '{path}': {error}; what was there before is untouched") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+    """The file at `path` is always whole, the old one or the new one."""
+    with files.writing(path) as file:
+        torch.save({"format": FORMAT, "version": VERSION, **content}, file)
 
 
 def folders() -> list[Path]:

@@ -9,7 +9,6 @@ logits for the training clouds, by name (`workshop.teacher_logits` reads them).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asp_neuro import files
 from asp_neuro.data import CloudSet, load, locate
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.learn.cloud_encoder import Encoder
@@ -120,14 +120,9 @@ def logits_of(teacher: Teacher, examples: Examples) -> np.ndarray:
 
 
 def write_logits(path: Path, clouds: CloudSet, logits: np.ndarray) -> None:
-    """Write beside, then rename; the names are the clouds' own."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part.npz")
-    try:
-        np.savez(part, names=np.array(clouds.names), logits=logits.astype(np.float32))
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise InputError(f"cannot write '{path}': {error}") from None
+    """For `training`; the names are the clouds' own."""
+    with files.writing(path) as file:
+        np.savez(file, names=np.array(clouds.names), logits=logits.astype(np.float32))
 
 
 def teach(

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from asp_neuro import files
 from asp_neuro.errors import AspError, ConfigError, InputError
 from asp_neuro.learn import checkpoint, losses
 from asp_neuro.learn.cloud_encoder import over_processes
@@ -390,7 +391,7 @@ def train(
         run.history.append(row)
         if main:
             checkpoint.save(part, _state(run))
-            log.write_text("".join(json.dumps(line) + "\n" for line in run.history))
+            files.write_text(log, "".join(json.dumps(line) + "\n" for line in run.history))
         show.epoch(row)
     return _finish(run, examples.labels, validation, out, part, main)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro import certify as certificates
+from asp_neuro import files
 from asp_neuro.bundle import Bundle
 from asp_neuro.certify import Certificate, Plan, Recording, monitor
 from asp_neuro.data import CloudSet, load, locate, read_cloud
@@ -247,7 +247,7 @@ def feedback(path: Path, deployed: Deployed, clouds: CloudSet, answers: list[Ans
     state = _monitor_state(path, deployed.sha256, found.alpha)
     certified = [i for i, a in enumerate(answers) if a.exit is ExitReason.CERTIFIED]
     state = monitor.update_all(state, [answers[i].label != clouds.labels[i] for i in certified])
-    write_text(path, to_json(state.to_dict()) + "\n")
+    files.write_text(path, to_json(state.to_dict()) + "\n")
     return state
 
 
@@ -260,13 +260,6 @@ def _monitor_state(path: Path, model_sha256: str, alpha: float) -> monitor.Monit
         raise InputError(f"'{path}' is no monitor state ({error}); move it away to start a new one") from None
     monitor.check_belongs(state, model_sha256, alpha)
     return state
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write beside, then rename."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 def _report(deployed: Deployed, clouds: CloudSet, answers: list[Answer], backend: str) -> dict[str, Any]:

@@ -10,13 +10,12 @@ rectified, the integer grid, the ticked timing. A tool that ignores the metadata
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from asp_neuro import files
 from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.heads.soft.membrane import DRIVE_BITS, LEAK_BITS, WEIGHT_BITS
 from asp_neuro.heads.spec import HeadSpec, LayerSpec
@@ -81,19 +80,11 @@ def _nodes(nir: Any, layer: LayerSpec) -> tuple[Any, Any]:
 
 
 def write(path: str | Path, head: HeadSpec, model_sha256: str = "") -> None:
-    """Write beside, then rename: the file at `path` is always whole."""
+    """The file at `path` is always whole, the old one or the new one."""
     import nir
 
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        nir.write(part, graph(head, model_sha256))
-        os.replace(part, path)
-    except OSError as error:
-        raise InputError(f"cannot write '{path}': {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+    with files.writing(path) as file:
+        nir.write(file, graph(head, model_sha256))
 
 
 def read(path: str | Path) -> HeadSpec:

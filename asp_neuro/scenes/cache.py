@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from asp_neuro import files
 from asp_neuro.errors import InputError
 from asp_neuro.report import progress
 from asp_neuro.scenes.cloud import Chunking, Chunks, cut
@@ -86,11 +87,8 @@ def _read(path: Path, key: str, how: Chunking) -> Chunks | None:
 
 
 def _write(path: Path, key: str, chunks: Chunks) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part.npz")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(part, **{name: getattr(chunks, name) for name in _FIELDS}, digest=_digest(key, chunks))
-        os.replace(part, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink()
+    """A cache that cannot be written costs time, nothing else."""
+    with contextlib.suppress(InputError):
+        files.make_folder(path.parent)
+        with files.writing(path) as file:
+            np.savez(file, **{name: getattr(chunks, name) for name in _FIELDS}, digest=_digest(key, chunks))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from asp_neuro import files
 from asp_neuro.certify import Certificate, Recording, outcome_at
 from asp_neuro.model.episode import Answer
 from asp_neuro.model.exit import NEVER, first_crossing
@@ -30,6 +31,11 @@ def _figure(columns: int) -> tuple[Any, Any]:
     return figure, axes
 
 
+def _save(figure: Any, path: Path) -> None:
+    with files.writing(path) as file:
+        figure.savefig(file, dpi=150, format=path.suffix[1:])
+
+
 def certificate_curve(path: Path, calibration: Recording, found: Certificate) -> Path:
     """Risk, bound and coverage against the threshold; accuracy against the mean number of observations."""
     figure, (left, right) = _figure(2)
@@ -50,7 +56,7 @@ def certificate_curve(path: Path, calibration: Recording, found: Certificate) ->
         frameon=True, framealpha=0.9, edgecolor="none", fontsize=8, loc="upper left", bbox_to_anchor=(0.14, 0.91)
     )
     _accuracy_curve(right, calibration, found)
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
     return path
 
 
@@ -102,7 +108,7 @@ def visits(path: Path, chunks: Chunks, answer: Answer, classes: tuple[str, ...],
     right.set_xlim(0.8, max(answer.observations, 4) + 0.6)
     right.xaxis.get_major_locator().set_params(integer=True)
     right.set_title(f"{classes[answer.label]}: {answer.exit.value} after {answer.observations}", fontsize=10)
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
     return path
 
 
@@ -129,7 +135,7 @@ def energy_curves(path: Path, found: Estimate) -> Path:
     left.set(xlabel="observations", ylabel="µJ a cloud (estimate, 45 nm)", xlim=(0.5, k[-1] + 0.5), ylim=(0.0, None))
     left.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="lower right")
     _phase_plane(right, found)
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
     return path
 
 
@@ -184,7 +190,7 @@ def order_study(path: Path, report: dict[str, Any]) -> Path:
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks := [k for k in (1, 2, 4, 8, 16, 32, 64) if k <= report["budget"]], map(str, ticks))
         axis.legend(frameon=False, fontsize=8, loc=place)
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
     return path
 
 
@@ -208,5 +214,5 @@ def robustness_study(path: Path, report: dict[str, Any]) -> Path:
         axis.set(xlim=(0.0, 128.0), xlabel=f"right answers in %, {report['split']} split", xticks=range(0, 101, 20))
         axis.set_title(f"{k} of {report['budget']} observations", fontsize=10)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2, frameon=False, fontsize=9)
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
     return path

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from asp_neuro import files
 from asp_neuro.certify import Recording
 from asp_neuro.data import CloudSet, load, locate
 from asp_neuro.errors import ConfigError, InputError, UsageError
@@ -142,7 +144,7 @@ def order(
         if not how.train.deploy_epochs and not floating:
             raise ConfigError(f"recipe '{how.name}': with train.deploy_epochs = 0 there is no integer head to study")
     clouds = clouds_of(how, data, up, split, limit)  # before any training: what is missing is told at once
-    out.mkdir(parents=True, exist_ok=True)
+    files.make_folder(out)
     paths = {FULL: models} if models else trained(how, seeds, out, data, up, ablations)
     groups = {policy: subjects(files, floating) for policy, files in paths.items()}
     examples = examples_of(clouds.relabelled(groups[FULL][0].classes), how.chunking)
@@ -239,17 +241,18 @@ def _written(
     draw: Callable[[Path, dict[str, Any]], Path],
 ) -> dict[str, Any]:
     """The report with the names of the files that were written: CSV tables, a picture, the report itself."""
-    files = []
+    written = []
     for suffix, rows in tables.items():
         path = out / f"{name}{suffix}.csv"
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        files.append(str(path))
-    files += [str(draw(out / f"{name}.png", report)), str(out / f"{name}.json")]
-    report = {**report, "files": files}
-    (out / f"{name}.json").write_text(to_json(report) + "\n", encoding="utf-8")
+        lines = io.StringIO()
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        files.write_text(path, lines.getvalue())
+        written.append(str(path))
+    written += [str(draw(out / f"{name}.png", report)), str(out / f"{name}.json")]
+    report = {**report, "files": written}
+    files.write_text(out / f"{name}.json", to_json(report) + "\n")
     return report
 
 
@@ -272,7 +275,7 @@ def robustness(
     group = subjects(models)
     how = group[0].recipe
     clouds = clouds_of(how, data, up, split, limit).relabelled(group[0].classes)
-    out.mkdir(parents=True, exist_ok=True)
+    files.make_folder(out)
     n_steps = how.chunking.n_chunks
     rows = []
     for what in corruptions(how.chunking.n_points):
