@@ -71,9 +71,13 @@ def test_an_interruption_at_any_place_keeps_the_old_file(path, monkeypatch, plac
 
 @pytest.mark.parametrize("error", [NO_SPACE, KeyboardInterrupt(), ValueError("of the library")])
 def test_a_library_that_fails_half_way_changes_nothing(path: Path, error: BaseException) -> None:
-    with pytest.raises((InputError, KeyboardInterrupt, ValueError)), files.writing(path) as file:
-        file.write(b"half")
-        raise error
+    def half() -> None:
+        with files.writing(path) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises((InputError, KeyboardInterrupt, ValueError)):
+        half()
     assert is_untouched(path)
 
 
