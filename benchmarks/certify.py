@@ -23,9 +23,9 @@ from asp_neuro.certify import (
     Walk,
     at_exit,
     certify,
+    make_plan,
     monitor,
     paper_walk,
-    plan,
     walk,
 )
 from asp_neuro.model.exit import NEVER, first_crossing
@@ -116,7 +116,7 @@ def simulate(
     oracle = []
     pair = verdicts(pool, fixed.grid) if fixed else None
     for _ in range(-(-calibrations // PER_PLAN)):
-        made = fixed or plan(pool.subset(rng.integers(POOL, size=n_validation)), ALPHA, DELTA, n)
+        made = fixed or make_plan(pool.subset(rng.integers(POOL, size=n_validation)), ALPHA, DELTA, n)
         accepted, wrong = pair or verdicts(pool, made.grid)  # [G, POOL]
         times = [np.bincount(rng.integers(POOL, size=n), minlength=POOL) for _ in range(PER_PLAN)]
         drawn = np.stack(times, axis=1).astype(np.float32)  # [POOL, PER_PLAN]
@@ -170,13 +170,13 @@ def speeds(rounds: int) -> list[Row]:
     pool = well_behaved()
     validation = pool.subset(rng.permutation(POOL)[:5000])
     calibration = pool.subset(rng.permutation(POOL)[:1232])
-    wide = plan(validation, ALPHA, DELTA, 1232, n_grid=1000)
-    usual = plan(validation, ALPHA, DELTA, 1232)
+    wide = make_plan(validation, ALPHA, DELTA, 1232, n_grid=1000)
+    usual = make_plan(validation, ALPHA, DELTA, 1232)
     stored = certify(calibration, wide).to_dict()
     trials = {
         f"certify, {len(wide.grid)} thresholds": lambda: certify(calibration, wide),
         f"certify, {len(usual.grid)} thresholds": lambda: certify(calibration, usual),
-        "plan on 5000 samples, 1000 thresholds": lambda: plan(validation, n_grid=1000),
+        "plan on 5000 samples, 1000 thresholds": lambda: make_plan(validation, n_grid=1000),
         f"read back {len(wide.grid)} rows": lambda: Certificate.from_dict(stored),
     }
     return [row(name, seconds, "s") for name, seconds in alternate(trials, rounds).items()]

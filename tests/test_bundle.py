@@ -18,7 +18,7 @@ import specs
 
 from asp_neuro import bundle
 from asp_neuro.bundle import Bundle, Golden, make_golden, model_sha256, read, to_bytes, with_certificate, write
-from asp_neuro.certify import Recording, certify, plan
+from asp_neuro.certify import Recording, certify, make_plan
 from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.scenes.cloud import cut
@@ -48,7 +48,9 @@ def golden_of(b: Bundle, drives: np.ndarray) -> Golden:
 def promises(model: str) -> tuple[dict, dict]:
     rng = np.random.default_rng(0)
     margins = rng.uniform(size=(4, 400))
-    made = plan(Recording(margins, margins > 0.02), n_calibration=400, n_grid=10, model_sha256=model, data_sha256="v")
+    made = make_plan(
+        Recording(margins, margins > 0.02), n_calibration=400, n_grid=10, model_sha256=model, data_sha256="v"
+    )
     margins = rng.uniform(size=(4, 400))
     certificate = certify(Recording(margins, margins > 0.02), made, model_sha256=model, data_sha256="c")
     return made.to_dict(), certificate.to_dict()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from asp_neuro import certify as module
+from asp_neuro import plain
 from asp_neuro.certify import (
     Certificate,
     Plan,
@@ -26,18 +27,19 @@ from asp_neuro.certify import (
     check_disjoint,
     clopper_pearson,
     exit_rule,
+    make_plan,
     minimum_accepted,
-    outcome_at,
-    outcomes,
     paper_rule,
     pilot_split,
-    plan,
     promise,
     sizes,
+    tallies,
+    tally_at,
     walk,
     why_void,
 )
 from asp_neuro.errors import InputError, UsageError
+from asp_neuro.grid import ARITHMETIC
 from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
 
 SHA = "ab" * 32
@@ -46,7 +48,7 @@ EIGHTHS = st.integers(0, 8).map(lambda k: k / 8)  # few values, so that margins 
 
 def a_plan(grid=(0.5,), shares=(1.0,), alpha=0.05, delta=0.05, start=0, **others):
     fixed = {"n_calibration": 100, "n_validation": 50, "source": "validation", "seed": None, "exit_threshold": None}
-    names = {"model_sha256": "", "data_sha256": ""}
+    names = {"model_sha256": "", "data_sha256": "", "arithmetic": ARITHMETIC}
     return Plan(alpha=alpha, delta=delta, grid=grid, shares=shares, start=start, **(fixed | names | others))
 
 
@@ -81,8 +83,8 @@ SMALL = Recording(
         (0.0, 4, 2, 1.0),
     ],
 )
-def test_outcomes_by_hand(tau, accepted, errors, mean_observations):
-    found = outcome_at(SMALL, tau)
+def test_tallies_by_hand(tau, accepted, errors, mean_observations):
+    found = tally_at(SMALL, tau)
     assert (found.accepted, found.errors, found.mean_observations) == (accepted, errors, mean_observations)
     assert found.coverage == accepted / 4
     assert found.risk == (errors / accepted if accepted else None)
@@ -90,18 +92,18 @@ def test_outcomes_by_hand(tau, accepted, errors, mean_observations):
 
 def test_a_plan_by_hand():
     # Highest margins 0.8 0.6 0.4 0.3; halfway to the next smaller recorded margin 0.6 0.4 0.3 0.2.
-    made = plan(SMALL, 0.5, 0.5, 4, n_grid=4)
+    made = make_plan(SMALL, 0.5, 0.5, 4, n_grid=4)
     assert made.grid == pytest.approx((0.7, 0.5, 0.35, 0.25))
     # accepted 1 2 3 4, errors 0 0 0 1: r = 1/3 1/4 1/5 1/3; (1/2 - r) sqrt(coverage) = 0.083 0.177 0.260 0.167
     assert made.start == 2
     assert made.shares == pytest.approx((0.05, 0.05, 0.85, 0.05))
-    assert plan(SMALL, 0.5, 0.5, 4, n_grid=2).grid == pytest.approx((0.5, 0.25))
+    assert make_plan(SMALL, 0.5, 0.5, 4, n_grid=2).grid == pytest.approx((0.5, 0.25))
 
 
 def test_one_lucky_sample_does_not_make_the_start():
     # accepted 1 2 3 4, errors 0 1 1 1: (1/2 - r) sqrt(coverage) = 0.083 0 0.087 0.167; unsmoothed 0.25 0 0.144 0.25
     lucky = Recording([[0.9, 0.7, 0.5, 0.3]], [[True, False, True, True]])
-    assert plan(lucky, 0.5, 0.5, 4, n_grid=4).start == 3
+    assert make_plan(lucky, 0.5, 0.5, 4, n_grid=4).start == 3
 
 
 def test_a_walk_by_hand():
@@ -144,7 +146,7 @@ def test_acceptance_at_a_fixed_exit_by_hand():
     assert stopped.correct.tolist() == [[True, True, False, True]]
     assert stopped.observations.tolist() == [[2, 1, 2, 1]]
     for kappa, accepted, errors in ((0.7, 1, 0), (0.5, 2, 0), (0.25, 4, 1)):
-        found = outcome_at(stopped, kappa)  # kappa moves what is accepted, not when it stops
+        found = tally_at(stopped, kappa)  # kappa moves what is accepted, not when it stops
         assert (found.accepted, found.errors, found.mean_observations) == (accepted, errors, 1.5)
 
 
@@ -184,7 +186,7 @@ def test_sizes_of_a_single_test():
 
 
 def test_sizes_of_the_usual_plan():
-    usual = plan(plausible(500), 0.05, 0.05, 1200)
+    usual = make_plan(plausible(500), 0.05, 0.05, 1200)
     assert len(usual.grid) == 100
     assert max(usual.shares) == usual.shares[usual.start] == pytest.approx(0.802)
     assert minimum_accepted(usual) == 63
@@ -195,7 +197,7 @@ def test_sizes_of_the_usual_plan():
 
 
 def test_from_the_stated_size_on_the_power_is_there_and_not_before():
-    usual = plan(plausible(500), 0.05, 0.05, 1200)
+    usual = make_plan(plausible(500), 0.05, 0.05, 1200)
     allowed = np.array([minimum_accepted(usual, k) for k in range(30)])
 
     def power(n):
@@ -223,7 +225,7 @@ def test_small_splits_are_warned_about():
 @given(recordings(), st.sets(EIGHTHS.filter(lambda t: t < 1), min_size=1))
 def test_all_thresholds_at_once_equal_one_crossing_at_a_time(recording, taus):
     grid = np.array(sorted(taus, reverse=True))
-    found = outcomes(recording, grid)
+    found = tallies(recording, grid)
     for j, tau in enumerate(grid):
         steps = first_crossing(recording.margins, tau)
         accepted = steps != NEVER
@@ -236,22 +238,22 @@ def test_all_thresholds_at_once_equal_one_crossing_at_a_time(recording, taus):
 
 @given(recordings(st.floats(0.001, 1)), st.integers(1, 30))
 def test_a_grid_falls_covers_everything_and_hangs_on_no_last_bit(recording, n_grid):
-    grid = np.array(plan(recording, 0.9, 0.9, 1000, n_grid=n_grid).grid)
+    grid = np.array(make_plan(recording, 0.9, 0.9, 1000, n_grid=n_grid).grid)
     assert (np.diff(grid) < 0).all()
-    assert outcomes(recording, grid).accepted[-1] == recording.n
+    assert tallies(recording, grid).accepted[-1] == recording.n
     gaps = np.abs(recording.margins.ravel()[:, None] - grid)
     nearest_two = np.diff(np.unique(np.append(recording.margins, 0.0)))
     if nearest_two.min() > 1e-12:
         assert gaps.min() > 1e-13
         bumped = Recording(np.nextafter(recording.margins, 0.0), recording.correct)
-        np.testing.assert_equal(outcomes(bumped, grid), outcomes(recording, grid))
+        np.testing.assert_equal(tallies(bumped, grid), tallies(recording, grid))
 
 
 def test_neighbours_in_the_last_bit_still_make_a_grid():
     top = np.nextafter(0.5, 1.0)
-    found = outcomes(
+    found = tallies(
         Recording([[0.5, top]], [[True, True]]),
-        np.array(plan(Recording([[0.5, top]], [[True, True]]), 0.9, 0.9, 9).grid),
+        np.array(make_plan(Recording([[0.5, top]], [[True, True]]), 0.9, 0.9, 9).grid),
     )
     assert found.accepted.tolist() == [1, 2]
 
@@ -291,7 +293,7 @@ def test_a_smaller_delta_never_passes_more(counts, alpha, factor):
 def test_the_order_of_the_samples_does_not_matter(seed):
     validation, calibration = plausible(100, seed), plausible(300, seed + 1)
     turned = np.random.default_rng(seed).permutation(300)
-    made = plan(validation, 0.05, 0.05, 300)
+    made = make_plan(validation, 0.05, 0.05, 300)
     assert certify(calibration.subset(turned), made) == certify(calibration, made)
 
 
@@ -299,7 +301,7 @@ def test_the_order_of_the_samples_does_not_matter(seed):
 
 
 def test_a_plausible_model_is_certified_and_what_it_says_is_consistent():
-    made = plan(plausible(500, 1), 0.05, 0.05, 1232, model_sha256=SHA, data_sha256="v")
+    made = make_plan(plausible(500, 1), 0.05, 0.05, 1232, model_sha256=SHA, data_sha256="v")
     found = certify(plausible(1232, 2), made, model_sha256=SHA, data_sha256="c", seed=7, backend="sim")
     assert found.certified
     assert found.bound <= 0.05
@@ -319,7 +321,7 @@ def test_a_plausible_model_is_certified_and_what_it_says_is_consistent():
 def test_nothing_certified_is_said_and_reads_the_whole_budget():
     rng = np.random.default_rng(3)
     coin = Recording(rng.random((16, 400)), rng.random((16, 400)) < 0.5)
-    found = certify(coin, plan(plausible(500), 0.05, 0.05, 400))
+    found = certify(coin, make_plan(plausible(500), 0.05, 0.05, 400))
     assert (found.certified, found.threshold, found.risk, found.bound, found.level) == (False, None, None, None, None)
     assert (found.coverage, found.mean_observations, found.n_accepted) == (0.0, 16.0, 0)
     assert promise(found).startswith("Nothing is certified")
@@ -329,13 +331,13 @@ def test_nothing_certified_is_said_and_reads_the_whole_budget():
 
 def test_acceptance_at_a_fixed_exit_is_certified_by_the_same_procedure():
     validation, calibration = at_exit(plausible(500, 1), 0.8), at_exit(plausible(1200, 2), 0.8)
-    found = certify(calibration, plan(validation, 0.05, 0.05, 1200))
+    found = certify(calibration, make_plan(validation, 0.05, 0.05, 1200))
     assert found.certified
     assert found.exit_threshold == 0.8
     assert exit_rule(found) == ExitRule(0.8, certified=True, kappa=found.threshold)
     assert "margin at the stop is above" in promise(found)
     with pytest.raises(UsageError, match=r"exit threshold None, the recording for 0\.8"):
-        certify(calibration, plan(plausible(500, 1), 0.05, 0.05, 1200))
+        certify(calibration, make_plan(plausible(500, 1), 0.05, 0.05, 1200))
     with pytest.raises(UsageError, match="already"):
         at_exit(calibration, 0.5)
 
@@ -361,7 +363,7 @@ def test_without_a_validation_split_a_seeded_quarter_plans_and_the_others_test()
 
 
 def test_the_papers_rule_takes_the_loosest_bound_below_alpha_and_is_looser():
-    calibration, made = plausible(1200, 2), plan(plausible(500, 1), 0.05, 0.05, 1200)
+    calibration, made = plausible(1200, 2), make_plan(plausible(500, 1), 0.05, 0.05, 1200)
     tau = paper_rule(calibration, made.grid)
     rows = [row for row in certify(calibration, made).table if clopper_pearson(row.errors, row.accepted, 0.05) <= 0.05]
     assert tau == rows[-1].threshold
@@ -370,7 +372,7 @@ def test_the_papers_rule_takes_the_loosest_bound_below_alpha_and_is_looser():
 
 
 def test_a_thousand_thresholds_take_less_than_a_second():
-    made = plan(plausible(5000, 1), 0.05, 0.05, 1232, n_grid=1000)
+    made = make_plan(plausible(5000, 1), 0.05, 0.05, 1232, n_grid=1000)
     calibration = plausible(1232, 2)
     assert len(made.grid) == 1000
     begin = time.process_time()
@@ -382,13 +384,13 @@ def test_a_thousand_thresholds_take_less_than_a_second():
 
 
 def stored():
-    made = plan(plausible(300, 1), 0.05, 0.05, 600, n_grid=7, model_sha256=SHA)
+    made = make_plan(plausible(300, 1), 0.05, 0.05, 600, n_grid=7, model_sha256=SHA)
     return made, certify(plausible(600, 2), made, model_sha256=SHA)
 
 
 @given(st.integers(0, 50), st.integers(1, 20))
 def test_plan_and_certificate_survive_json_to_the_last_bit(seed, n_grid):
-    made = plan(plausible(60, seed, 4), 0.05, 0.05, 300, n_grid=n_grid)
+    made = make_plan(plausible(60, seed, 4), 0.05, 0.05, 300, n_grid=n_grid)
     found = certify(plausible(300, seed + 1, 4), made)
     for record in (made, found):
         again = type(record).from_dict(json.loads(json.dumps(record.to_dict())))
@@ -398,7 +400,8 @@ def test_plan_and_certificate_survive_json_to_the_last_bit(seed, n_grid):
 
 def test_the_hash_of_a_plan_is_pinned():
     # Canonical bytes are part of the file format: a change here breaks every stored certificate.
-    assert a_plan().sha256 == "951e3b2c541aece955ca8678eee95ec0f2804e9da583a48bd7f6373b8f6b3fdc"
+    assert a_plan(arithmetic=None).sha256 == "951e3b2c541aece955ca8678eee95ec0f2804e9da583a48bd7f6373b8f6b3fdc"
+    assert a_plan(arithmetic=2).sha256 == "295a15dba673c3ea32b5b0810a27975f6c7003ebee011535ed85936d5a6feff6"
 
 
 def test_every_field_of_a_plan_is_hashed():
@@ -416,6 +419,7 @@ def test_every_field_of_a_plan_is_hashed():
         replace(made, exit_threshold=0.5),
         replace(made, model_sha256="other"),
         replace(made, data_sha256="other"),
+        replace(made, arithmetic=1),
     ]
     assert len(bumped) == len(made.to_dict()) - 1
     assert len({made.sha256, *(one.sha256 for one in bumped)}) == len(bumped) + 1
@@ -430,18 +434,18 @@ def test_every_field_of_a_plan_is_hashed():
         ({"alpha": "0.05"}, "finite number"),
         ({"delta": float("nan")}, "finite number"),
         ({"delta": 10**400}, "finite number"),
-        ({"grid": 0.5}, "expected a list"),
+        ({"grid": 0.5}, "must be a list"),
         ({"grid": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}, "fall strictly"),
         ({"grid": [1.5, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]}, "fall strictly"),
         ({"grid": []}, "0 thresholds"),
         ({"shares": [0.2] * 7}, "sum to at most 1"),
         ({"shares": [-0.2] * 7}, "negative"),
         ({"start": 7}, "start 7"),
-        ({"start": 1.0}, "expected int"),
+        ({"start": 1.0}, "must be a whole number"),
         ({"source": "test"}, "neither"),
         ({"sha256": "0" * 64}, "edited"),
         ({"thresholds": []}, "unknown key 'thresholds'"),
-        ({3: 4}, "expected an object"),
+        ({3: 4}, "unknown key '3'"),
     ],
 )
 def test_a_damaged_plan_is_refused(change, said):
@@ -455,11 +459,11 @@ def test_a_damaged_plan_is_refused(change, said):
         ({"threshold": 0.01}, "edited"),
         ({"threshold": None}, "certified is True"),
         ({"threshold": 2.0}, r"outside \[0, 1\)"),
-        ({"certified": 1}, "expected bool"),
+        ({"certified": 1}, "must be true or false"),
         ({"n_errors": 10**6}, "do not fit"),
-        ({"table": None}, "expected a list"),
-        ({"table": [3]}, "table 0: expected an object"),
-        ({"table": [{"threshold": 1}]}, "table 0: accepted is missing"),
+        ({"table": None}, "must be a list"),
+        ({"table": [3]}, r"table\[0\] = 3 must be a table"),
+        ({"table": [{"threshold": 1}]}, r"table\[0\].accepted is missing"),
         ({"bound": float("inf")}, "finite number"),
     ],
 )
@@ -471,7 +475,7 @@ def test_a_damaged_certificate_is_refused(change, said):
 @pytest.mark.parametrize("damaged", [None, [], "certificate", 3])
 def test_what_is_no_object_is_refused(damaged):
     for kind in (Plan, Certificate):
-        with pytest.raises(InputError, match="expected an object"):
+        with pytest.raises(InputError, match="expected a table"):
             kind.from_dict(damaged)
 
 
@@ -487,8 +491,39 @@ def test_a_certificate_is_void_for_another_model_another_plan_or_another_thresho
 
 
 def test_a_certificate_whose_model_has_no_name_does_not_hold_for_a_real_one():
-    made = plan(plausible(300, 1), 0.05, 0.05, 600)
+    made = make_plan(plausible(300, 1), 0.05, 0.05, 600)
     assert "(none)" in why_void(certify(plausible(600, 2), made), made, SHA)
+
+
+def made_before(record):
+    """As it was stored before the arithmetic was noted: without the key, its hash over the rest."""
+    kind = type(record).__name__.lower()
+    old = {key: value for key, value in record.to_dict().items() if key not in ("arithmetic", "sha256")}
+    return {**old, "sha256": plain.digest(kind, old)}
+
+
+def test_a_certificate_of_another_arithmetic_is_read_and_void():
+    made, found = stored()
+    old_plan = Plan.from_dict(made_before(made))
+    old = Certificate.from_dict(made_before(replace(found, plan_sha256=old_plan.sha256)))
+    assert old.arithmetic is None
+    assert old_plan.arithmetic is None
+    assert old.to_dict() == made_before(replace(found, plan_sha256=old_plan.sha256))
+    assert why_void(old, old_plan, SHA, "some.net") == (
+        f"the certificate was made under an earlier arithmetic, this program computes with {ARITHMETIC};"
+        " certify again: asp-neuro certify some.net"
+    )
+    assert "the certificate was made under arithmetic 1, this" in why_void(replace(found, arithmetic=1), made, SHA)
+    one = replace(made, arithmetic=1)
+    assert "the plan was made under arithmetic 1" in why_void(replace(found, plan_sha256=one.sha256), one, SHA)
+    with pytest.raises(UsageError, match="the plan is for arithmetic 1, this program computes with"):
+        certify(plausible(600, 2), one, model_sha256=SHA)
+
+
+def test_the_arithmetic_cannot_be_edited_in():
+    for record in stored():
+        with pytest.raises(InputError, match="damaged or edited"):
+            type(record).from_dict({**made_before(record), "arithmetic": ARITHMETIC})
 
 
 # What is refused
@@ -498,7 +533,7 @@ def test_a_certificate_whose_model_has_no_name_does_not_hold_for_a_real_one():
 def test_alpha_and_delta_outside_the_unit_interval_are_refused(bad):
     for alpha, delta, name in ((bad, 0.05, "alpha"), (0.05, bad, "delta")):
         with pytest.raises(UsageError, match=f"{name} {bad!r} must lie strictly between 0 and 1"):
-            plan(SMALL, alpha, delta, 1200)
+            make_plan(SMALL, alpha, delta, 1200)
         with pytest.raises(UsageError, match=name):
             paper_rule(SMALL, [0.5], alpha, delta)
         with pytest.raises(UsageError, match=name):
@@ -507,8 +542,8 @@ def test_alpha_and_delta_outside_the_unit_interval_are_refused(bad):
 
 def test_too_few_samples_are_refused_with_the_number_needed():
     with pytest.raises(InputError, match=r"62 calibration samples: .* alpha = 5 %, delta = 5 % needs at least 63"):
-        plan(plausible(500), 0.05, 0.05, 62)
-    made = plan(plausible(500), 0.05, 0.05, 63)
+        make_plan(plausible(500), 0.05, 0.05, 62)
+    made = make_plan(plausible(500), 0.05, 0.05, 63)
     with pytest.raises(InputError, match="62 calibration samples"):
         certify(plausible(62), made)
     certify(plausible(63), made)
@@ -558,24 +593,24 @@ def test_a_recording_cannot_be_changed_from_outside():
 
 def test_margins_that_are_all_zero_make_no_plan():
     with pytest.raises(InputError, match="margin 0 at every step"):
-        plan(Recording(np.zeros((2, 5)), np.ones((2, 5), bool)), 0.05, 0.05, 1200)
+        make_plan(Recording(np.zeros((2, 5)), np.ones((2, 5), bool)), 0.05, 0.05, 1200)
 
 
 @pytest.mark.parametrize("n_grid", [0, -1, module.N_GRID_MAX + 1])
 def test_a_grid_of_odd_size_is_refused(n_grid):
     with pytest.raises(UsageError, match=str(n_grid)):
-        plan(plausible(100), n_grid=n_grid)
+        make_plan(plausible(100), n_grid=n_grid)
 
 
 def test_planning_and_testing_on_the_same_samples_is_refused():
     samples = plausible(300)
     with pytest.raises(UsageError, match="made from the calibration samples"):
-        certify(samples, plan(samples, 0.05, 0.05, 300, data_sha256="same"), data_sha256="same")
+        certify(samples, make_plan(samples, 0.05, 0.05, 300, data_sha256="same"), data_sha256="same")
 
 
 def test_a_plan_of_another_model_is_refused():
     with pytest.raises(UsageError, match="the plan is for model abababababab, the recording for cdcdcdcdcdcd"):
-        certify(plausible(300), plan(plausible(300, 1), 0.05, 0.05, 300, model_sha256=SHA), model_sha256="cd" * 32)
+        certify(plausible(300), make_plan(plausible(300, 1), 0.05, 0.05, 300, model_sha256=SHA), model_sha256="cd" * 32)
 
 
 def test_calibration_samples_that_the_model_was_trained_on_are_refused():

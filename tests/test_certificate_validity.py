@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asp_neuro.certify import Walk, binomial_cdf, certify, outcome_at, outcomes, paper_walk, plan, walk
+from asp_neuro.certify import Walk, binomial_cdf, certify, make_plan, paper_walk, tallies, tally_at, walk
 
 PATH = Path(__file__).parents[1] / "benchmarks" / "certify.py"
 SPEC = importlib.util.spec_from_file_location("certify_benchmark", PATH)
@@ -43,22 +43,22 @@ def simulated(pool, n, seed, fixed=None):
 def test_the_pools_have_the_risk_that_they_are_named_for():
     flat, u = bench.flat(), bench.u_shaped()
     for coverage in (0.01, 0.1, 0.5, 1.0):
-        found = outcome_at(flat, 1 - coverage)
+        found = tally_at(flat, 1 - coverage)
         assert found.coverage == pytest.approx(coverage)
         assert 0.051 <= found.risk <= 0.051 + 1 / found.accepted
-    assert [outcome_at(u, tau).risk for tau in (0.99, 0.5, 0.0)] == pytest.approx([0.1, 0.03, 0.1], abs=0.01)
-    assert outcome_at(u, 0.5).risk == pytest.approx(0.03, abs=1e-3)
+    assert [tally_at(u, tau).risk for tau in (0.99, 0.5, 0.0)] == pytest.approx([0.1, 0.03, 0.1], abs=0.01)
+    assert tally_at(u, 0.5).risk == pytest.approx(0.03, abs=1e-3)
     for m in (4, 16, 100):
-        found = outcomes(bench.looks(m), np.array(bench.looks_plan(m, 1000).grid))
+        found = tallies(bench.looks(m), np.array(bench.looks_plan(m, 1000).grid))
         assert (found.errors / found.accepted).tolist() == [0.051] * m
-    best = outcome_at(bench.well_behaved(), 0.999)
-    assert best.risk < 0.05 < outcome_at(bench.well_behaved(), 0.05).risk
+    best = tally_at(bench.well_behaved(), 0.999)
+    assert best.risk < 0.05 < tally_at(bench.well_behaved(), 0.05).risk
 
 
 def test_a_kept_promise_leaves_room_for_errors_elsewhere():
     # the numbers of docs/certificates.md
     pool, tau = bench.well_behaved(), 0.6
-    found = outcome_at(pool, tau)
+    found = tally_at(pool, tau)
     spent = pool.margins.max(axis=0) <= tau
     wrong_at_the_end = ~pool.correct[-1, spent]
     assert found.risk == pytest.approx(0.049, abs=5e-4)
@@ -85,12 +85,12 @@ def test_a_single_threshold_passes_at_risk_alpha_with_at_most_its_level():
 
 def test_the_simulation_counts_what_certify_counts():
     pool, rng = bench.well_behaved(), np.random.default_rng(8)
-    made = plan(pool.subset(rng.integers(bench.POOL, size=500)), n_calibration=600)
+    made = make_plan(pool.subset(rng.integers(bench.POOL, size=500)), n_calibration=600)
     accepted, wrong = bench.verdicts(pool, made.grid)
     for _ in range(10):
         index = rng.integers(bench.POOL, size=600)
         calibration = pool.subset(index)
-        found = outcomes(calibration, np.array(made.grid))
+        found = tallies(calibration, np.array(made.grid))
         assert accepted[:, index].sum(axis=1).tolist() == found.accepted.tolist()
         assert wrong[:, index].sum(axis=1).tolist() == found.errors.tolist()
         passed = walk(found.errors[:, None], found.accepted[:, None], made).passed
@@ -99,8 +99,8 @@ def test_the_simulation_counts_what_certify_counts():
         )
         threshold = certify(calibration, made).threshold
         assert none[0] == (threshold is None)
-        assert coverage[0] == pytest.approx(outcome_at(pool, threshold).coverage)
-        assert violated[0] == (outcome_at(pool, threshold).risk > 0.05)
+        assert coverage[0] == pytest.approx(tally_at(pool, threshold).coverage)
+        assert violated[0] == (tally_at(pool, threshold).risk > 0.05)
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_planning_on_the_samples_that_are_tested_is_caught():
     n_calibrations, certified = 1000, 0
     for _ in range(n_calibrations):
         samples = pool.subset(rng.integers(bench.POOL, size=1200))
-        made = plan(samples, n_calibration=1200)
-        found = outcomes(samples, np.array(made.grid))
+        made = make_plan(samples, n_calibration=1200)
+        found = tallies(samples, np.array(made.grid))
         certified += bool(walk(found.errors, found.accepted, made).passed.any())
     assert certified / n_calibrations > 0.05 + 3 * math.sqrt(0.05 * 0.95 / n_calibrations)

@@ -163,7 +163,7 @@ def test_an_impossible_state_is_refused(change, said):
     ("change", "said"),
     [
         ({"n_wrong": 0}, "edited"),
-        ({"n": 3.0}, "expected int"),
+        ({"n": 3.0}, "must be a whole number"),
         ({"eta": float("nan")}, "finite number"),
         ({"eta": None}, "finite number"),
         ({"labels": 3}, "unknown key 'labels'"),
@@ -181,7 +181,7 @@ def test_a_state_that_is_no_object_or_lacks_a_key_is_refused():
     del data["eta"]
     with pytest.raises(InputError, match="eta is missing"):
         MonitorState.from_dict(data)
-    with pytest.raises(InputError, match="expected an object"):
+    with pytest.raises(InputError, match="expected a table"):
         MonitorState.from_dict([1, 2])
 
 

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asp_neuro.certify import from_plain, percent, to_plain
+from asp_neuro import plain
+from asp_neuro.certify.bounds import percent
 from asp_neuro.errors import InputError, UsageError
 
 STEP = 2 / (2 - math.log(3))
@@ -80,15 +81,12 @@ class MonitorState:
             raise InputError(f"monitor: alarm at label {self.alarm_at} of {self.n}")
 
     def to_dict(self) -> dict[str, Any]:
-        return to_plain("monitor", self)
+        return plain.sealed("monitor", self)
 
     @classmethod
     def from_dict(cls, data: Any) -> MonitorState:
         """Refuses what is damaged, edited or impossible."""
-        try:
-            return from_plain("monitor", cls, data)
-        except UsageError as error:
-            raise InputError(str(error)) from error
+        return plain.unsealed("monitor", cls, data)
 
 
 def start(model_sha256: str, alpha: float, level: float = 0.05) -> MonitorState:

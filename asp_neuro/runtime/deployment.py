@@ -40,6 +40,11 @@ class Deployed:
     sha256: str
 
     @property
+    def name(self) -> str:
+        """What to type for it: the name of a shipped bundle, or the file."""
+        return next((name for name, path in bundles.shipped().items() if path == self.path), str(self.path))
+
+    @property
     def perceiver(self) -> Perceiver:
         b = self.bundle
         return Perceiver(b.head, b.host, b.chunking, b.classes)
@@ -81,15 +86,13 @@ def exit_rule(
     found, plan = deployed.certificate, deployed.plan
     if found is None or plan is None or not found.certified:
         return ExitRule(), "no certificate in the bundle: the whole budget is read"
-    void = certificates.why_void(found, plan, deployed.sha256)
+    void = certificates.why_void(found, plan, deployed.sha256, deployed.name)
     rule = certificates.exit_rule(found)
     if void is None:
         return rule, certificates.promise(found)
     if uncertified:
         return ExitRule(tau=rule.tau), f"the certificate is void ({void}); its threshold is used without a promise"
-    raise InputError(
-        f"the certificate is void: {void}; certify again, or run with --uncertified, --threshold or --no-exit"
-    )
+    raise InputError(f"the certificate is void: {void}; or run with --uncertified, --threshold or --no-exit")
 
 
 def clouds_of(
@@ -333,7 +336,7 @@ def certify(
     if "validation" in trained:
         made, found = certificates.certify_alone(calibration, alpha, delta, seed=PILOT_SEED, **about)
         return Certification(made, found, certificates.pilot_split(calibration, PILOT_SEED)[1])
-    made = certificates.plan(
+    made = certificates.make_plan(
         recorded("validation"),
         alpha,
         delta,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from asp_neuro import files
-from asp_neuro.certify import Certificate, Recording, outcome_at
+from asp_neuro.certify import Certificate, Recording, tally_at
 from asp_neuro.model.episode import Answer
 from asp_neuro.model.exit import NEVER, first_crossing
 from asp_neuro.runtime.energy import Estimate
@@ -71,7 +71,7 @@ def _accuracy_curve(axis: Any, calibration: Recording, found: Certificate) -> No
         right.append(100.0 * float(calibration.correct[stop, n].mean()))
     axis.plot(steps, right, color=BLUE)
     if found.certified and found.threshold is not None and found.exit_threshold is None:
-        at = outcome_at(calibration, found.threshold).mean_observations
+        at = tally_at(calibration, found.threshold).mean_observations
         axis.axvline(at, color=GREY, linestyle=":", label=f"certified exit: {at:.2f} observations")
         axis.legend(frameon=False, fontsize=8, loc="lower right")
     axis.set(xlabel="observations on average", ylabel="right answers in %, calibration split")

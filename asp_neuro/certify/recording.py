@@ -1,0 +1,149 @@
+"""What is measured: the deployed system at full budget, and what every threshold makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from asp_neuro.errors import InputError, UsageError
+from asp_neuro.model.exit import NEVER, first_crossing, n_crossed
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """The deployed system at full budget, once per sample; every threshold follows from it. All arrays [T, n].
+
+    `observations` counts what was seen up to each row (1..T unless given). `exit_threshold` is set by `at_exit` only.
+    """
+
+    margins: np.ndarray
+    correct: np.ndarray
+    observations: np.ndarray | None = None
+    exit_threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        margins = np.array(self.margins, dtype=np.float64)
+        if margins.ndim != 2:
+            raise InputError(f"recording: margins have shape {margins.shape}, expected [T, n]")
+        if margins.size == 0:
+            raise InputError(f"recording: empty ({margins.shape[0]} steps, {margins.shape[1]} samples)")
+        if not ((margins >= 0) & (margins <= 1)).all():
+            bad = margins[~((margins >= 0) & (margins <= 1))][0]
+            raise InputError(f"recording: margin {bad} is outside [0, 1]")
+        correct = np.array(self.correct)
+        if correct.dtype != np.bool_:
+            raise InputError(f"recording: `correct` is {correct.dtype}, expected bool")
+        seen = np.arange(1, len(margins) + 1)[:, None] if self.observations is None else self.observations
+        observations = np.array(np.broadcast_to(seen, margins.shape) if self.observations is None else seen)
+        for name, array in (("correct", correct), ("observations", observations)):
+            if array.shape != margins.shape:
+                raise InputError(f"recording: {name} has shape {array.shape}, margins {margins.shape}")
+        for name, array in (("margins", margins), ("correct", correct), ("observations", observations)):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def from_predictions(cls, margins: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> Recording:
+        """From predicted classes [T, n] and true classes [n]; a negative label is an unknown one."""
+        labels = np.asarray(labels)
+        unknown = np.flatnonzero(labels < 0) if labels.size else labels
+        if unknown.size:
+            raise InputError(
+                f"recording: {unknown.size} of {labels.size} samples have no label (the first is sample {unknown[0]});"
+                " a certificate needs all of them"
+            )
+        if np.ndim(predictions) != 2 or np.shape(predictions)[1:] != labels.shape:
+            raise InputError(f"recording: predictions {np.shape(predictions)} do not fit labels {labels.shape}")
+        return cls(margins, np.asarray(predictions) == labels)
+
+    @property
+    def n(self) -> int:
+        return int(self.margins.shape[1])
+
+    def subset(self, index: np.ndarray) -> Recording:
+        """The samples at `index`, in that order, repeats allowed."""
+        assert self.observations is not None
+        return Recording(
+            self.margins[:, index], self.correct[:, index], self.observations[:, index], self.exit_threshold
+        )
+
+
+def at_exit(recording: Recording, exit_threshold: float) -> Recording:
+    """J.1: the one row [1, n] at the stop (first crossing of a threshold fixed beforehand, or the budget's end).
+
+    Planned and certified like any recording, its threshold is the acceptance kappa on S = Delta at the stop.
+    """
+    if not 0.0 <= exit_threshold < 1.0:
+        raise UsageError(f"exit threshold {exit_threshold} is outside [0, 1)")
+    if recording.exit_threshold is not None:
+        raise UsageError(f"the recording is cut at exit threshold {recording.exit_threshold} already")
+    assert recording.observations is not None
+    steps = first_crossing(recording.margins, exit_threshold)
+    stop = np.where(steps == NEVER, len(recording.margins) - 1, steps)[None]  # [1, n]
+    rows = [np.take_along_axis(a, stop, 0) for a in (recording.margins, recording.correct, recording.observations)]
+    return Recording(rows[0], rows[1], rows[2], float(exit_threshold))
+
+
+class Tallies(NamedTuple):
+    """What each threshold of a grid makes of a recording: [G] each, in the order of the grid."""
+
+    accepted: np.ndarray
+    errors: np.ndarray
+    mean_observations: np.ndarray  # over all samples, those that spend the budget included
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What one threshold makes of a recording."""
+
+    threshold: float
+    n: int
+    accepted: int
+    errors: int
+    mean_observations: float
+
+    @property
+    def coverage(self) -> float:
+        return self.accepted / self.n
+
+    @property
+    def risk(self) -> float | None:
+        """Share of wrong answers among the accepted; None if there are none."""
+        return self.errors / self.accepted if self.accepted else None
+
+
+def tallies(recording: Recording, grid: np.ndarray) -> Tallies:
+    """All thresholds of a strict-to-loose grid at once.
+
+    With the running maximum of the margins, sample i stops at step t for exactly the thresholds that t crosses and t-1
+    does not: a stretch of the sorted grid. Stretches are added up by their ends.
+    """
+    assert recording.observations is not None
+    ascending = np.asarray(grid, dtype=np.float64)[::-1]
+    if (np.diff(ascending) <= 0).any():
+        raise UsageError("the grid of thresholds must fall strictly, from strict to loose")
+    reach = n_crossed(np.maximum.accumulate(recording.margins, axis=0), ascending)  # [T, n], rising in t
+    before = np.concatenate([np.zeros_like(reach[:1]), reach[:-1]])
+    size = len(ascending)
+
+    def total(weights: np.ndarray) -> np.ndarray:
+        """[size] sum of weights [T, n] over the steps at which samples stop; whole numbers, so exact in float64."""
+        weight = weights.ravel().astype(np.float64)
+        ends = np.bincount(before.ravel(), weight, size + 1) - np.bincount(reach.ravel(), weight, size + 1)
+        return np.asarray(np.cumsum(ends)[:size][::-1])
+
+    accepted = total(np.ones_like(reach))
+    whole_budget = recording.observations[-1].astype(np.float64)  # [n]
+    spent = np.cumsum(np.bincount(reach[-1], whole_budget, size + 1))[:size][::-1]
+    seen = total(recording.observations) + spent
+    return Tallies(accepted.astype(np.int64), total(~recording.correct).astype(np.int64), seen / recording.n)
+
+
+def tally_at(recording: Recording, tau: float) -> Tally:
+    """One threshold: how many are accepted, how many of these are wrong, how many observations all take."""
+    found = tallies(recording, np.array([tau]))
+    return Tally(
+        float(tau), recording.n, int(found.accepted[0]), int(found.errors[0]), float(found.mean_observations[0])
+    )
