@@ -76,6 +76,11 @@ def _check_keys(
             raise error(f"{place}: {_key(within, name)} is missing")
 
 
+def value(kind: Any, data: Any, place: str, error: type[AspError] = InputError, key: str = "") -> Any:
+    """The same for data of any other type that is understood: `dict[str, tuple[float, ...]]`."""
+    return _Reader(place, error, complete=False).value(key, kind, data)
+
+
 def toml(data: bytes, source: str) -> dict[str, Any]:
     """The tables of a TOML file; `source` names it in errors."""
     try:
@@ -105,7 +110,7 @@ class _Reader:
             return self._items(key, options, value)
         if origin is dict and options[0] is str:
             table = _table(value, self.place, self.error, key)
-            return {name: self.value(f"{key}.{name}", options[1], item) for name, item in table.items()}
+            return {name: self.value(_key(key, name), options[1], item) for name, item in table.items()}
         if origin is typing.Literal:
             return self._choice(key, options, value)
         if kind is Any:

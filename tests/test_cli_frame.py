@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from asp_neuro import __version__
-from asp_neuro.cli.main import VERBS, Outcome, Verb
+from asp_neuro.cli.main import VERBS, Result, Verb
 from asp_neuro.errors import AspError, CheckFailed, InputError
 
 
@@ -32,7 +32,7 @@ def raising(error):
     return (verb(run),)
 
 
-WORKS = (verb(lambda args: Outcome({"backend": args.backend}, f"ran on {args.backend}")),)
+WORKS = (verb(lambda args: Result({"backend": args.backend}, f"ran on {args.backend}")),)
 
 
 def test_a_person_gets_the_text(cli):
@@ -53,7 +53,7 @@ def test_json_may_stand_before_or_after_the_verb(cli, words):
 def test_what_a_verb_prints_by_accident_does_not_reach_stdout_with_json(cli):
     def chatty(args):
         print("a library says hello")
-        return Outcome({"done": True}, "done")
+        return Result({"done": True}, "done")
 
     said = cli("act", "--json", verbs=(verb(chatty),))
     assert said.json == {"done": True}
@@ -63,12 +63,12 @@ def test_what_a_verb_prints_by_accident_does_not_reach_stdout_with_json(cli):
 def test_what_a_child_process_prints_does_not_reach_stdout_with_json(tmp_path):
     program = """
         import os, sys
-        from asp_neuro.cli.main import Outcome, Verb, main
+        from asp_neuro.cli.main import Result, Verb, main
         from asp_neuro.cli.verbs import no_arguments
         def chatty(args):
             os.system("echo from a child")
             os.write(1, b"from C code\\n")
-            return Outcome({"done": True}, "")
+            return Result({"done": True}, "")
         sys.exit(main(["act", "--json"], (Verb("act", "s", "e", no_arguments, chatty),)))
     """
     done = subprocess.run(
@@ -80,7 +80,7 @@ def test_what_a_child_process_prints_does_not_reach_stdout_with_json(tmp_path):
 
 
 def test_a_check_that_says_no_keeps_its_report_and_exits_1(cli):
-    verbs = (verb(lambda args: Outcome({"mismatches": 3}, "3 mismatches", exit_code=1)),)
+    verbs = (verb(lambda args: Result({"mismatches": 3}, "3 mismatches", exit_code=1)),)
     assert (cli("act", verbs=verbs).code, cli("act", "--json", verbs=verbs).json) == (1, {"mismatches": 3})
 
 
@@ -145,7 +145,7 @@ def test_ctrl_c_exits_130(cli):
 
 SLEEPER = """
 import sys, time
-from asp_neuro.cli.main import Outcome, Verb, main
+from asp_neuro.cli.main import Result, Verb, main
 from asp_neuro.cli.verbs import no_arguments
 def sleep(args):
     try:
@@ -153,7 +153,7 @@ def sleep(args):
         time.sleep(60)
     finally:
         print("cleaned up", file=sys.stderr, flush=True)
-    return Outcome({}, "")
+    return Result({}, "")
 sys.exit(main(["act"], (Verb("act", "s", "e", no_arguments, sleep),)))
 """
 
@@ -177,10 +177,10 @@ def test_main_leaves_the_signal_handler_as_it_found_it(cli):
 
 TALKER = """
 import sys
-from asp_neuro.cli.main import Outcome, Verb, main
+from asp_neuro.cli.main import Result, Verb, main
 from asp_neuro.cli.verbs import no_arguments
 def talk(args):
-    return Outcome({"x": "y" * 10**6}, "y" * 10**6)
+    return Result({"x": "y" * 10**6}, "y" * 10**6)
 sys.exit(main(sys.argv[1:], (Verb("act", "s", "e", no_arguments, talk),)))
 """
 

@@ -93,6 +93,31 @@ def test_a_certificate_of_another_model_is_refused_unless_told(compact):
     assert not rule.certified
 
 
+def test_a_certificate_of_another_arithmetic_is_refused_with_what_to_type(compact, tmp_path):
+    """As the bundles of 0.1.0 have it: the records note no arithmetic."""
+    made = dataclasses.replace(compact.plan, arithmetic=None)
+    found = dataclasses.replace(compact.certificate, arithmetic=None, plan_sha256=made.sha256)
+    old = bundles.with_certificate(compact.bundle, made.to_dict(), found.to_dict())
+    bundles.write(tmp_path / "old.net", old)
+    for path, name in ((tmp_path / "old.net", tmp_path / "old.net"), (compact.path, "compact")):
+        deployed = dataclasses.replace(compact, path=path, bundle=bundles.read(tmp_path / "old.net"))
+        with pytest.raises(InputError, match=rf"earlier arithmetic, .*: asp-neuro certify {name}; or run with --unc"):
+            deployment.exit_rule(deployed)
+    assert "certificate: void, the certificate was made under an earlier arithmetic" in bundles.describe(old)
+
+
+@pytest.mark.slow
+def test_the_command_in_that_refusal_mends_it(shell, compact, tmp_path):
+    made = dataclasses.replace(compact.plan, arithmetic=None)
+    found = dataclasses.replace(compact.certificate, arithmetic=None, plan_sha256=made.sha256)
+    bundles.write(tmp_path / "old.net", bundles.with_certificate(compact.bundle, made.to_dict(), found.to_dict()))
+    refused = shell("run", "old.net", "--limit", "3")
+    assert refused.code == 2
+    command = refused.err.split("certify again: asp-neuro ")[1].split(";")[0]
+    assert shell(*command.split(), timeout=300).code == 0
+    assert shell("run", "old.net", "--limit", "3").code == 0
+
+
 def test_every_answer_is_marked(compact, clouds):
     rule, _ = deployment.exit_rule(compact)
     report, answers = deployment.run(compact, clouds, rule)
@@ -201,9 +226,9 @@ def test_preserved_answers_are_those_of_exact_arithmetic_over_the_whole_test_set
 def test_a_head_that_breaks_a_design_rule_is_refused_before_a_simulation(compact, clouds, monkeypatch):
     from asp_neuro.runtime import hardware
 
-    small = hardware.load("loihi2")
+    small = hardware.chip("loihi2")
     tight = dataclasses.replace(small, limits=dataclasses.replace(small.limits, cores_per_chip=1))
-    monkeypatch.setattr(hardware, "load", lambda name: tight)
+    monkeypatch.setattr(hardware, "chip", lambda name: tight)
     monkeypatch.setattr(
         "asp_neuro.chip.session.simulate", lambda *args, **keys: pytest.fail("a simulation was started")
     )

@@ -14,9 +14,9 @@ from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.report import to_json
 from asp_neuro.runtime import hardware
-from asp_neuro.runtime.hardware import RULES, Activity, CoreUse, Design, check, lay_out, load, words_needed
+from asp_neuro.runtime.hardware import RULES, CoreUse, Design, HeadStatistics, check, chip, lay_out, words_needed
 
-LOIHI2 = load("loihi2")
+LOIHI2 = chip("loihi2")
 LIMITS = LOIHI2.limits
 
 
@@ -27,9 +27,14 @@ def small(seed: int = 0, **sizes: int) -> tuple[HeadSpec, object]:
     return head, specs.random_host(rng, shape["width"], shape["n_neurons"])
 
 
+def seen(peak: int = 1000, rate: float = 0.3) -> HeadStatistics:
+    """Of two layers; the second may stand out."""
+    return HeadStatistics((1000, peak), (0.3, rate))
+
+
 def design(**changes: object) -> Design:
     head, host = small()
-    plain = Design(head, host, LIMITS, lay_out(head, LIMITS), Activity((1000, 1000), (0.3, 0.3)))
+    plain = Design(head, host, LIMITS, lay_out(head, LIMITS), seen())
     return dataclasses.replace(plain, **changes)
 
 
@@ -53,7 +58,12 @@ BROKEN: dict[str, tuple[Callable[[], Design], int | None, float | None, float]] 
     "weight_step": (lambda: design(limits=limits(weight_step=512)), 1, None, 512),
     "leak_bits": (lambda: design(limits=limits(leak_bits=8)), 1, None, 255),
     "state_constants": (lambda: design(limits=limits(state_bits=8)), 1, None, 127),
-    "state_headroom": (lambda: design(activity=Activity((1000, 7_000_000), (0.3, 0.3))), 2, 7_000_000, 6_710_885),
+    "state_headroom": (
+        lambda: design(statistics=HeadStatistics((1000, 7_000_000), (0.3, 0.3))),
+        2,
+        7_000_000,
+        6_710_885,
+    ),
     "synaptic_sum": (lambda: design(limits=limits(accumulator_bits=16)), 1, None, 32767),
     "drive_bits": (lambda: design(host=loud_host()), 1, 32767, 32767),
     "neurons_per_core": (lambda: design(cores=core(last=4095)), 2, 4096, 4095),
@@ -61,7 +71,7 @@ BROKEN: dict[str, tuple[Callable[[], Design], int | None, float | None, float]] 
     "neuron_groups": (lambda: design(cores=core(groups=9)), 2, 9, 8),
     "synapse_words": (lambda: design(cores=core(words=7201)), 2, 7201, 7200),
     "cores_per_chip": (lambda: design(cores=core() * 121), None, 121, 120),
-    "dead_layer": (lambda: design(activity=Activity((1000, 1000), (0.3, 0.0))), 2, 0, 0),
+    "dead_layer": (lambda: design(statistics=seen(rate=0.0)), 2, 0, 0),
 }
 
 
@@ -93,7 +103,7 @@ def test_limits_themselves_are_allowed():
     assert hardware.input_axons(design(cores=core(axons=16000))) == []
     assert hardware.synapse_words(design(cores=core(words=7200))) == []
     assert hardware.cores_per_chip(design(cores=core() * 120)) == []
-    assert hardware.state_headroom(design(activity=Activity((6_710_885,), (0.3,)))) == []
+    assert hardware.state_headroom(design(statistics=HeadStatistics((6_710_885,), (0.3,)))) == []
 
 
 @pytest.mark.parametrize(
@@ -215,13 +225,13 @@ def description(**changes: object) -> str:
 
 def test_a_description_from_a_file(tmp_path):
     (tmp_path / "own.toml").write_text(description(cores_per_chip=7))
-    assert load(tmp_path / "own.toml").limits.cores_per_chip == 7
+    assert chip(tmp_path / "own.toml").limits.cores_per_chip == 7
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (description(core_per_chip=7), "unknown key 'core_per_chip'; did you mean 'cores_per_chip'"),
+        (description(core_per_chip=7), "unknown key 'limits.core_per_chip'; did you mean 'cores_per_chip'"),
         (description(cores_per_chip=None), "limits.cores_per_chip is missing"),
         (description(cores_per_chip=0), "limits.cores_per_chip = 0 must be above 0"),
         (description(cores_per_chip=1.5), "limits.cores_per_chip = 1.5 must be a whole number"),
@@ -229,27 +239,33 @@ def test_a_description_from_a_file(tmp_path):
         (description(synapse_headroom=1.0), "synapse_headroom = 1.0 must be at least 0 and below 1"),
         (description(state_headroom="nan"), "must be a finite number"),
         ('naem = "x"', "unknown key 'naem'; did you mean 'name'"),
-        ('name = "x"\ntitle = "X"', "note = None must be a text"),
-        ('name = "x"\ntitle = "X"\nnote = "n"', "limits: the table is missing"),
+        ('name = "x"\ntitle = "X"', "own.toml: note is missing"),
+        ('name = "x"\ntitle = "X"\nnote = "n"', "own.toml: limits is missing"),
+        ('name = "x"\ntitle = "X"\nnote = 3\nlimits = 4', "note = 3 must be a text"),
+        ('name = "x"\ntitle = "X"\nnote = "n"\nlimits = 4', "limits = 4 must be a table"),
+        ('name = "x"\ntitle = "X"\nnote = "n"\n[limits]\nword_bits = 4', "limits.word_bits = 4 must be a table"),
         ("= 3", "not a TOML file"),
-        (description().replace('source = "a test"', "", 1), "must have a value and a source"),
+        (description().replace('source = "a test"', "", 1), "limits.neurons_per_core.source is missing"),
         (description().replace('source = "a test"', 'source = " "', 1), "the source must say where"),
-        (description().replace('source = "a test"', 'source = "a"\nunit = "b"', 1), "value and a source, and nothing"),
+        (
+            description().replace('source = "a test"', 'source = "a"\nunit = "b"', 1),
+            "_core.unit'; known: source, value",
+        ),
     ],
 )
 def test_a_wrong_description_is_refused_by_file_key_and_reason(tmp_path, text, said):
     (tmp_path / "own.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path / "own.toml")
+        chip(tmp_path / "own.toml")
     assert said in str(caught.value)
     assert "own.toml" in str(caught.value)
 
 
 def test_unknown_names_and_missing_files_are_told():
     with pytest.raises(ConfigError, match="unknown hardware 'loihi3'; did you mean 'loihi2'"):
-        load("loihi3")
+        chip("loihi3")
     with pytest.raises(MissingError, match="cannot be read"):
-        load("nothing.toml")
+        chip("nothing.toml")
 
 
 def test_a_negative_price_and_an_unknown_one_are_refused(tmp_path):
@@ -259,6 +275,9 @@ def test_a_negative_price_and_an_unknown_one_are_refused(tmp_path):
     (tmp_path / "p.toml").write_text(text.replace("4.6", "-4.6", 1))
     with pytest.raises(ConfigError, match=r"cmos_45nm.mac_pj = -4.6 must not be negative"):
         hardware.prices(tmp_path / "p.toml")
+    (tmp_path / "p.toml").write_text(text.replace("loihi1", "loihi3"))
+    with pytest.raises(ConfigError, match="unknown key 'loihi3'; did you mean 'loihi"):
+        hardware.prices(tmp_path / "p.toml")
     (tmp_path / "p.toml").write_text(text.replace("mac_pj", "mac_jp"))
-    with pytest.raises(ConfigError, match="unknown key 'mac_jp'; did you mean 'mac_pj'"):
+    with pytest.raises(ConfigError, match=r"unknown key 'cmos_45nm\.mac_jp'; did you mean 'mac_pj'"):
         hardware.prices(tmp_path / "p.toml")

@@ -149,12 +149,15 @@ def test_data_folders_hold_no_code(folder):
     assert isinstance(statement, ast.Expr), f"{only} holds more than a docstring"
 
 
+STANDARD = {*sys.stdlib_module_names, "tomllib"}  # tomllib: from 3.11 on
+
+
 def undeclared(source: str, declared: set[str]) -> set[str]:
     """Top-level modules that `source` imports, at any depth, and that no declared distribution brings."""
     nodes = list(ast.walk(ast.parse(source)))
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
-    tops = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names) - {"asp_neuro"}
+    tops = {name.split(".")[0] for name in imported} - STANDARD - {"asp_neuro"}
     return tops - set().union(*map(brought_by, declared))
 
 

@@ -245,7 +245,7 @@ def test_two_offers_are_one_too_many(place):
 
 def test_a_broken_design_rule_names_layer_and_number(perceiver, monkeypatch):
     preflight.demand_expressible(perceiver)
-    hw = hardware.load("loihi2")
+    hw = hardware.chip("loihi2")
     tight = dataclasses.replace(hw, limits=dataclasses.replace(hw.limits, weight_max=10))
     monkeypatch.setattr(hardware, "load", lambda name: tight)
     with pytest.raises(NotExpressible, match=r"layer 1: weight_range: \d+, limit 10"):

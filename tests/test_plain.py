@@ -205,6 +205,16 @@ def test_the_words_of_a_class_get_the_place_before_them_once() -> None:
         plain.read(Named, {"size": 3}, "f.toml", within="cloud")
 
 
+def test_a_table_of_tables_needs_no_class() -> None:
+    assert plain.value(dict[str, dict[str, float]], {"a": {"b": 1}}, "f") == {"a": {"b": 1.0}}
+    with pytest.raises(InputError, match=r"^f: a\.b = 'x' must be a finite number$"):
+        plain.value(dict[str, dict[str, float]], {"a": {"b": "x"}}, "f")
+    with pytest.raises(ConfigError, match=r"^f: a = 3 must be a table$"):
+        plain.value(dict[str, dict[str, float]], {"a": 3}, "f", ConfigError)
+    with pytest.raises(InputError, match=r"^f: expected a table, found 3$"):
+        plain.value(dict[str, float], 3, "f")
+
+
 def test_a_type_that_is_no_plain_data_is_our_own_mistake() -> None:
     @dataclass(frozen=True)
     class Odd:

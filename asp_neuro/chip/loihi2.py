@@ -26,8 +26,8 @@ from lava.utils import loihi
 
 from asp_neuro.chip.preflight import MODELS, PROFILE, SOFT_LIF, NoBoard, NotExpressible, OnHost, demand_neuron_model
 from asp_neuro.chip.processes.chip_host import MESSAGE_BITS, ChipHost
+from asp_neuro.chip.processes.head import synapses
 from asp_neuro.chip.processes.soft_lif import SoftLIF
-from asp_neuro.chip.processes.spiking_head import synapses
 from asp_neuro.chip.simulator import (
     Reporter,
     Watch,

@@ -337,7 +337,7 @@ def demand_expressible(perceiver: Perceiver) -> None:
     last_hit = (len(head.layers) - 1) * NEURONS + head.layers[-1].n_neurons
     if last_hit > most_hit:
         raise NotExpressible(f"layer {len(head.layers)}: guard hits count to {last_hit}, a tick holds {most_hit}")
-    fit = hardware.check(head, perceiver.host, hardware.load("loihi2"))
+    fit = hardware.check(head, perceiver.host, hardware.chip("loihi2"))
     if not fit.fits:
         broken = "\n".join(f"  {violation}" for violation in fit.violations)
         raise NotExpressible(f"the head breaks design rules of Loihi 2 (asp-neuro check --hw loihi2):\n{broken}")

@@ -81,7 +81,7 @@ class HeadRun(NamedTuple):
     hits: np.ndarray  # first guard hit of each observation (`guard.hit_place`), 0 for none
 
 
-class Recording(NamedTuple):
+class CloudRun(NamedTuple):
     """What every layer did during one cloud: arrays [T, L, H] and hits [T], as in `HeadRun`."""
 
     membranes: np.ndarray
@@ -90,7 +90,7 @@ class Recording(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class SessionOutput:
     """What a session brought: a result per cloud, a frame per observation and layer, and its own times in seconds."""
 
     results: list[Any] = field(default_factory=list)
@@ -108,13 +108,13 @@ def simulate(
     idle_seed: int | None = None,
     deadline: float | None = None,
     on_answer: Callable[[int, Answer], None] | None = None,
-    record: list[Recording] | None = None,
+    record: list[CloudRun] | None = None,
     tag: str = FIXED,
     side: Side = SIMULATOR,
 ) -> list[Answer]:
     """The answers of a batch of clouds on Lava, bit for bit those of `perceiver.answers`.
 
-    `on_answer(index, answer)` is called as soon as a cloud is done; `record` is a list that takes a Recording per
+    `on_answer(index, answer)` is called as soon as a cloud is done; `record` is a list that takes a CloudRun per
     cloud. `idle` adds time steps between observations, with `idle_seed` 0..idle at random: neither changes anything.
     `deadline` is in seconds for the whole session.
     """
@@ -132,12 +132,12 @@ def simulate(
     )
     if not len(chunks):
         return []
-    outcome = run_session(job, on_answer, deadline, record is not None, side)
-    answers: list[Answer] = outcome.results
+    output = run_session(job, on_answer, deadline, record is not None, side)
+    answers: list[Answer] = output.results
     if record is not None:
         ends = np.cumsum([answer.observations for answer in answers])
         for start, end in zip(ends - [answer.observations for answer in answers], ends, strict=True):
-            record.append(Recording(*_unpack([frames[start:end] for frames in outcome.frames], tag)))
+            record.append(CloudRun(*_unpack([frames[start:end] for frames in output.frames], tag)))
     return answers
 
 
@@ -166,9 +166,9 @@ def run_head(
         idle=idle,
         idle_seed=idle_seed,
     )
-    outcome = run_session(job, None, deadline, record=True)
+    output = run_session(job, None, deadline, record=True)
     n_steps, batch = drives.shape[:2]
-    membranes, spikes, hits = _unpack(outcome.frames, tag)  # [b T, L, H]
+    membranes, spikes, hits = _unpack(output.frames, tag)  # [b T, L, H]
     by_step = (1, 2, 0, 3)  # [b, T, L, H] -> [T, L, b, H]
     shape = (batch, n_steps, *membranes.shape[1:])
     return HeadRun(
@@ -193,7 +193,7 @@ def run_session(
     deadline: float | None = None,
     record: bool = False,
     side: Side = SIMULATOR,
-) -> Outcome:
+) -> SessionOutput:
     """Start the leader, hear it to its end, leave nothing behind."""
     if job.tag not in (FIXED, FLOATING):
         raise UsageError(f"model tag '{job.tag}' is not known; known: {FIXED}, {FLOATING}")
@@ -209,8 +209,8 @@ def run_session(
         frame = 2 * job.head.layers[-1].n_neurons + 1
         for file in records:
             file.seek(0)
-            hearing.outcome.frames.append(np.frombuffer(file.read(), dtype=np.float64).reshape(-1, frame))
-        return hearing.outcome
+            hearing.output.frames.append(np.frombuffer(file.read(), dtype=np.float64).reshape(-1, frame))
+        return hearing.output
 
 
 class Leader(NamedTuple):
@@ -317,7 +317,7 @@ class Hearing:
         self.on_result = on_result
         self.started = self.heard = time.monotonic()
         self.deadline = deadline
-        self.outcome = Outcome()
+        self.output = SessionOutput()
         self.phase = "starting"
         self.done = False
         self.failure: dict[str, Any] | None = None
@@ -339,8 +339,8 @@ class Hearing:
                     end = f"the leader ended with code {gone.si_status} during {self.phase}"
                     raise self._error(f"{end}; {self._last_words()}")
                 self._look_at_clock()
-        if len(self.outcome.results) != self.n_clouds:
-            raise self._error(f"the session brought {len(self.outcome.results)} of {self.n_clouds} results")
+        if len(self.output.results) != self.n_clouds:
+            raise self._error(f"the session brought {len(self.output.results)} of {self.n_clouds} results")
 
     def _has_ended(self) -> Any:
         """Whether the leader has ended, without reaping it: its number must stay its own until the group is killed."""
@@ -351,10 +351,10 @@ class Hearing:
         reports = self._lines(self.leader.reports)
         for line in self._lines(self.leader.results):
             result = from_line(line)
-            self.outcome.results.append(result)
+            self.output.results.append(result)
             self.heard = time.monotonic()
             if self.on_result is not None:
-                self.on_result(len(self.outcome.results) - 1, result)
+                self.on_result(len(self.output.results) - 1, result)
         for line in reports:
             self.heard = time.monotonic()
             self._note(json.loads(line))
@@ -368,7 +368,7 @@ class Hearing:
         return lines
 
     def _note(self, report: dict[str, Any]) -> None:
-        self.outcome.seconds |= {key: value for key, value in report.items() if key.endswith("_seconds")}
+        self.output.seconds |= {key: value for key, value in report.items() if key.endswith("_seconds")}
         if "failure" in report and self.failure is None:
             self.failure = _cause(**report)
         self.phase = report.get("phase", self.phase)
@@ -376,7 +376,7 @@ class Hearing:
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()
-        progress = f"during {self.phase}, {len(self.outcome.results)} of {self.n_clouds} clouds done"
+        progress = f"during {self.phase}, {len(self.output.results)} of {self.n_clouds} clouds done"
         if self.deadline is not None and now - self.started > self.deadline:
             raise self._error(f"the deadline of {self.deadline:g} s has passed {progress}")
         if now - self.heard > self.stall_seconds:
@@ -384,7 +384,7 @@ class Hearing:
 
     def _error(self, text: str, trace: str = "") -> SessionError:
         error = SessionError(f"Lava session: {text}", trace)
-        error.answers = self.outcome.results
+        error.answers = self.output.results
         return error
 
     def _last_words(self) -> str:

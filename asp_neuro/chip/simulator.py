@@ -37,9 +37,9 @@ from lava.magma.runtime.message_infrastructure.multiprocessing import MultiProce
 from lava.magma.runtime.runtime import Runtime
 
 from asp_neuro.chip.faults import plant_fault
+from asp_neuro.chip.processes.head import HeadProcess
 from asp_neuro.chip.processes.host import Host
 from asp_neuro.chip.processes.recorder import Recorder
-from asp_neuro.chip.processes.spiking_head import SpikingHead
 from asp_neuro.chip.wire import Job, read_job, to_line
 from asp_neuro.model.episode import Request, Response, episodes
 from asp_neuro.model.host import Host as HostArithmetic
@@ -68,10 +68,10 @@ class Reporter:
         self(failure=message, phase=phase, model=model, process=process, step=step, trace=text[-TEXT_MOST:])
 
 
-Run = Callable[[Job, Reporter, int, list[int]], None]
+RunJob = Callable[[Job, Reporter, int, list[int]], None]
 
 
-def lead(given: dict[str, Any], started: float, run: Run | None = None) -> None:
+def lead(given: dict[str, Any], started: float, run: RunJob | None = None) -> None:
     """The whole life of a session; `given` are the supervisor's settings, `started` its clock before the imports.
 
     `run` builds and runs the network: the simulator's below, or the chip's in `loihi2.py`.
@@ -214,7 +214,7 @@ class Watch:
 def network(job: Job, results: int, records: list[int]) -> Host:
     """Host and head in a closed loop, with a recorder at each layer if records are wanted."""
     width = job.head.layers[-1].n_neurons
-    head = SpikingHead(job.head, job.n_steps, job.drive_bound, taps=bool(records))
+    head = HeadProcess(job.head, job.n_steps, job.drive_bound, taps=bool(records))
     story = functools.partial(answer_clouds if job.chunks is not None else play_drives, job, results)
     host = Host(job.head.n_inputs, width, story, functools.partial(pauses, job))
     host.drive_out.connect(head.drive_in)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, TextIO
 
 from asp_neuro import __version__
-from asp_neuro.cli.verbs import VERBS, Outcome, Verb
+from asp_neuro.cli.verbs import VERBS, Result, Verb
 from asp_neuro.errors import AspError, UsageError, nearest
 from asp_neuro.report import say, to_json
 
@@ -109,10 +109,10 @@ def main(argv: Sequence[str] | None = None, verbs: Sequence[Verb] = VERBS) -> in
     try:
         with _sigterm_raises(), _stdout_kept_for_json(as_json) as stdout:
             try:
-                outcome = _run(words, verbs)
+                result = _run(words, verbs)
             except (Exception, KeyboardInterrupt, _Terminated) as error:
-                outcome = _failure(error, as_json, debug)
-            return _emit(outcome, as_json, stdout)
+                result = _failure(error, as_json, debug)
+            return _emit(result, as_json, stdout)
     except BrokenPipeError:  # while an error was being told
         _silence()
         return READER_GONE
@@ -123,24 +123,24 @@ def _asked(flag: str, words: list[str]) -> bool:
     return flag in (words[: words.index("--")] if "--" in words else words)
 
 
-def _run(words: list[str], verbs: Sequence[Verb]) -> Outcome:
+def _run(words: list[str], verbs: Sequence[Verb]) -> Result:
     parser = build_parser(verbs)
     args = parser.parse_args(words)
     if args.verb is None:
         parser.error(f"a verb is needed: {', '.join(verb.name for verb in verbs)}")
-    outcome = args.run(args)
-    assert isinstance(outcome, Outcome), f"{args.verb} returned {type(outcome).__name__}, not an Outcome"
-    return outcome
+    result = args.run(args)
+    assert isinstance(result, Result), f"{args.verb} returned {type(result).__name__}, not a Result"
+    return result
 
 
-def _failure(error: BaseException, as_json: bool, debug: bool) -> Outcome:
+def _failure(error: BaseException, as_json: bool, debug: bool) -> Result:
     if isinstance(error, BrokenPipeError) and (_reader_gone(1) or _reader_gone(2)):
         raise error
     kind, message, exit_code = _explain(error)
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     say(f"{PROGRAM}: error: {message}")
-    return Outcome({"error": {"kind": kind, "message": message}}, "", exit_code)
+    return Result({"error": {"kind": kind, "message": message}}, "", exit_code)
 
 
 def _explain(error: BaseException) -> tuple[str, str, int]:
@@ -161,17 +161,17 @@ def _explain(error: BaseException) -> tuple[str, str, int]:
     return "internal", f"unexpected {what}; run again with --debug to see where", 2
 
 
-def _emit(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
+def _emit(result: Result, as_json: bool, stdout: TextIO) -> int:
     if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0":
-        return outcome.exit_code  # under torchrun the first process speaks for all
-    text = to_json(outcome.report) if as_json else outcome.text
+        return result.exit_code  # under torchrun the first process speaks for all
+    text = to_json(result.report) if as_json else result.text
     try:
         if text:
             print(text, file=stdout)
         stdout.flush()
     except BrokenPipeError:  # the work is done, the reader has seen enough
         _silence()
-    return outcome.exit_code
+    return result.exit_code
 
 
 @contextlib.contextmanager

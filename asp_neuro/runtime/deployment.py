@@ -222,7 +222,7 @@ def demand_fit(deployed: Deployed, name: str = "loihi2") -> None:
     """Refuse a head that breaks a design rule before anything is started for it."""
     golden = deployed.bundle.golden
     fit = hardware.check(
-        deployed.bundle.head, deployed.bundle.host, hardware.load(name), golden.membranes, golden.spikes
+        deployed.bundle.head, deployed.bundle.host, hardware.chip(name), golden.membranes, golden.spikes
     )
     if not fit.fits:
         raise CheckFailed(

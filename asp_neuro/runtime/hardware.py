@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli
 
+from asp_neuro import plain
 from asp_neuro.errors import ConfigError, MissingError, nearest
 from asp_neuro.heads.soft.membrane import DRIVE_BITS
 from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, LayerSpec, run_reference, synaptic_reach
@@ -91,22 +91,68 @@ def names() -> list[str]:
     return sorted(name for name in found if name != PRICES)
 
 
-def load(name: str | Path = "loihi2") -> Hardware:
+@dataclass(frozen=True)
+class Stated:
+    """A number of a description, and where it comes from."""
+
+    value: Any
+    source: str
+
+    def __post_init__(self) -> None:
+        if not self.source.strip():
+            raise ConfigError(f"the source must say where {self.value} comes from")
+
+
+@dataclass(frozen=True)
+class Description:
+    """The file of a chip."""
+
+    name: str
+    title: str
+    note: str
+    limits: dict[str, Stated]
+
+
+def chip(name: str | Path = "loihi2") -> Hardware:
     """A chip by name, or from a TOML file."""
-    source, values = _toml(str(name), names(), "hardware")
-    texts = ("name", "title", "note")
-    for key in values:
-        if key not in (*texts, "limits"):
-            raise ConfigError(f"{source}: unknown key '{key}'{nearest(key, (*texts, 'limits'))}")
-    for key in texts:
-        if not isinstance(values.get(key), str):
-            raise ConfigError(f"{source}: {key} = {values.get(key)!r} must be a text")
-    kinds: dict[str, type] = {f.name: int if f.type == "int" else float for f in dataclasses.fields(Limits)}
-    numbers, sources = _numbers(f"{source}: limits", values.get("limits"), kinds)
-    try:
-        return Hardware(values["name"], values["title"], values["note"], Limits(**numbers), sources)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
+    source, tables = _toml(str(name), names(), "hardware")
+    found = plain.read(Description, tables, source, ConfigError)
+    values, sources = _parted(found.limits)
+    limits = plain.read(Limits, values, source, ConfigError, within="limits")
+    return Hardware(found.name, found.title, found.note, limits, sources)
+
+
+@dataclass(frozen=True)
+class Cmos:
+    mac_pj: float
+    ac_pj: float
+
+
+@dataclass(frozen=True)
+class Loihi1:
+    synaptic_operation_pj: float
+    neuron_update_active_pj: float
+    neuron_update_inactive_pj: float
+
+
+@dataclass(frozen=True)
+class Loihi2:
+    static_watt: float
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """The file of prices, without the sources."""
+
+    cmos_45nm: Cmos
+    loihi1: Loihi1
+    loihi2: Loihi2
+
+    def __post_init__(self) -> None:
+        for group, prices in plain.of(self).items():
+            for name, value in prices.items():
+                if value < 0.0:
+                    raise ConfigError(f"{group}.{name} = {value} must not be negative")
 
 
 @dataclass(frozen=True)
@@ -117,27 +163,18 @@ class Prices:
     sources: dict[str, dict[str, str]]
 
 
-PRICE_NAMES = {
-    "cmos_45nm": ("mac_pj", "ac_pj"),
-    "loihi1": ("synaptic_operation_pj", "neuron_update_active_pj", "neuron_update_inactive_pj"),
-    "loihi2": ("static_watt",),
-}
-
-
 def prices(name: str | Path = PRICES) -> Prices:
     """Energy prices, from the shipped table or from a TOML file like it."""
-    source, found = _toml(str(name), [PRICES], "price table")
-    for key in found:
-        if key not in PRICE_NAMES:
-            raise ConfigError(f"{source}: unknown key '{key}'{nearest(key, PRICE_NAMES)}")
-    values, sources = {}, {}
-    for group, keys in PRICE_NAMES.items():
-        kinds: dict[str, type] = dict.fromkeys(keys, float)
-        values[group], sources[group] = _numbers(f"{source}: {group}", found.get(group), kinds)
-        for key, value in values[group].items():
-            if not value >= 0.0:
-                raise ConfigError(f"{source}: {group}.{key} = {value} must not be negative")
-    return Prices(values, sources)
+    source, tables = _toml(str(name), [PRICES], "price table")
+    stated = plain.value(dict[str, dict[str, Stated]], tables, source, ConfigError)
+    parted = {group: _parted(table) for group, table in stated.items()}
+    found = plain.read(PriceList, {group: values for group, (values, _) in parted.items()}, source, ConfigError)
+    return Prices(plain.of(found), {group: sources for group, (_, sources) in parted.items()})
+
+
+def _parted(table: dict[str, Stated]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Numbers, and sources."""
+    return {key: one.value for key, one in table.items()}, {key: one.source for key, one in table.items()}
 
 
 def _toml(name: str, known: list[str], what: str) -> tuple[str, dict[str, Any]]:
@@ -152,38 +189,7 @@ def _toml(name: str, known: list[str], what: str) -> tuple[str, dict[str, Any]]:
             raise MissingError(f"{what} file '{name}' cannot be read: {error.strerror}") from None
     else:
         raise ConfigError(f"unknown {what} '{name}'{nearest(name, known)}")
-    try:
-        return source, tomli.loads(data.decode())
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: not a TOML file ({error})") from None
-
-
-def _numbers(place: str, found: Any, kinds: dict[str, type]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Tables of `value` and `source` with exactly these names -> values and sources."""
-    if not isinstance(found, dict):
-        raise ConfigError(f"{place}: the table is missing")
-    for key in found:
-        if key not in kinds:
-            raise ConfigError(f"{place}: unknown key '{key}'{nearest(key, kinds)}")
-    values, sources = {}, {}
-    for key, kind in kinds.items():
-        entry = found.get(key)
-        if entry is None:
-            raise ConfigError(f"{place}.{key} is missing")
-        if not isinstance(entry, dict) or set(entry) != {"value", "source"}:
-            raise ConfigError(f"{place}.{key} must have a value and a source, and nothing else")
-        values[key] = _number(f"{place}.{key}", entry["value"], kind)
-        if not isinstance(entry["source"], str) or not entry["source"].strip():
-            raise ConfigError(f"{place}.{key}: the source must say where {values[key]} comes from")
-        sources[key] = entry["source"]
-    return values, sources
-
-
-def _number(place: str, value: Any, kind: type) -> Any:
-    fits = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
-    if not fits or not math.isfinite(value):
-        raise ConfigError(f"{place} = {value!r} must be a {'whole' if kind is int else 'finite'} number")
-    return kind(value)
+    return source, plain.toml(data, source)
 
 
 # Where a head goes
@@ -251,7 +257,7 @@ def _neurons_that_fit(active: int, layer: LayerSpec, limits: Limits) -> int:
 
 
 @dataclass(frozen=True)
-class Activity:
+class HeadStatistics:
     """What was seen on example drives, per layer."""
 
     peak: tuple[int, ...]  # largest |membrane|
@@ -266,7 +272,7 @@ class Design:
     host: HostSpec
     limits: Limits
     cores: tuple[CoreUse, ...]
-    activity: Activity
+    statistics: HeadStatistics
 
 
 @dataclass(frozen=True)
@@ -329,7 +335,7 @@ def state_headroom(design: Design) -> list[Violation]:
     limits = design.limits
     limit = math.floor(limits.state_max / limits.state_headroom)
     advice = f"{limits.state_headroom:g} times the largest membrane must fit; train with more headroom (train.headroom)"
-    return _too_large("state_headroom", list(design.activity.peak), limit, advice)
+    return _too_large("state_headroom", list(design.statistics.peak), limit, advice)
 
 
 def synaptic_sum(design: Design) -> list[Violation]:
@@ -381,7 +387,7 @@ def dead_layer(design: Design) -> list[Violation]:
     """A layer that never fires says nothing to those after it."""
     return [
         Violation("dead_layer", number, 0.0, 0.0, "no neuron fired on the example drives; train with a rate penalty")
-        for number, rate in enumerate(design.activity.rate, start=1)
+        for number, rate in enumerate(design.statistics.rate, start=1)
         if rate == 0.0
     ]
 
@@ -490,8 +496,8 @@ def check(
     if membranes is None or spikes is None:
         membranes, spikes, _ = run_reference(head, probe_drives(host))
     peak = np.abs(membranes.astype(np.int64)).max(axis=(0, 2, 3))
-    activity = Activity(tuple(peak.tolist()), tuple(spikes.mean(axis=(0, 2, 3)).tolist()))
-    design = Design(head, host, hardware.limits, lay_out(head, hardware.limits), activity)
+    statistics = HeadStatistics(tuple(peak.tolist()), tuple(spikes.mean(axis=(0, 2, 3)).tolist()))
+    design = Design(head, host, hardware.limits, lay_out(head, hardware.limits), statistics)
     found = tuple(violation for rule in RULES for violation in rule(design))
     return FitReport(hardware, design.cores, found)
 

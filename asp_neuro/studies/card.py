@@ -59,7 +59,7 @@ def results(name: str, data: str | None) -> dict[str, str]:
     rule, promise = deployment.exit_rule(deployed)
     full, _ = deployment.run(deployed, clouds, deployment.exit_rule(deployed, no_exit=True)[0])
     early, _ = deployment.run(deployed, clouds, rule, exact=True)
-    cores = hardware.check(b.head, b.host, hardware.load("loihi2"), b.golden.membranes, b.golden.spikes)
+    cores = hardware.check(b.head, b.host, hardware.chip("loihi2"), b.golden.membranes, b.golden.spikes)
     cost = Estimate(b.host, b.head, b.chunking, deployment.usage(deployed, clouds, rule), hardware.prices())
     error = percent(np.sqrt(full["accuracy"] * (1.0 - full["accuracy"]) / full["n"]))
     certified, wrong = percent(early["certified_share"]), percent(early["certified_risk"])

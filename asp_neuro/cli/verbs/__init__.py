@@ -1,13 +1,13 @@
 """What the command line can do: a file per verb, a row of `VERBS` each.
 
-A verb's function takes the parsed arguments and returns an `Outcome`: what `--json` prints, what a person reads, and
+A verb's function takes the parsed arguments and returns a `Result`: what `--json` prints, what a person reads, and
 the exit code. It raises `AspError` for what the user can mend. Messages and progress go to stderr (`report.say`,
 `report.progress`). Heavy libraries are imported inside the verb's function, never at the top of its file.
 """
 
 from __future__ import annotations
 
-from asp_neuro.cli.verbs.base import Outcome, Verb, bundle_argument, no_arguments
+from asp_neuro.cli.verbs.base import Result, Verb, bundle_argument, no_arguments
 from asp_neuro.cli.verbs.certify import certify, certify_arguments
 from asp_neuro.cli.verbs.check import check, check_arguments
 from asp_neuro.cli.verbs.demo import demo, demo_arguments
@@ -20,7 +20,7 @@ from asp_neuro.cli.verbs.study import order, order_arguments, robustness, robust
 from asp_neuro.cli.verbs.train import train, train_arguments
 from asp_neuro.cli.verbs.verify import verify, verify_arguments
 
-__all__ = ["STUDIES", "VERBS", "Outcome", "Verb", "no_arguments"]
+__all__ = ["STUDIES", "VERBS", "Result", "Verb", "no_arguments"]
 
 STUDIES: tuple[Verb, ...] = (
     Verb("order", "what the order of looking is worth", "asp-neuro study order compact", order_arguments, order),

@@ -15,7 +15,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Result:
     """What a verb came to: `report` for machines, `text` for people, and the exit code."""
 
     report: dict[str, Any]
@@ -29,7 +29,7 @@ class Verb:
     summary: str  # one line
     example: str  # a command that works as it stands
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], Outcome]
+    run: Callable[[argparse.Namespace], Result]
     parts: tuple[Verb, ...] = ()  # verbs of its own: `asp-neuro study order`
 
 

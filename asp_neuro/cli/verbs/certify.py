@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from asp_neuro.cli.verbs.base import (
-    Outcome,
+    Result,
     bundle_argument,
     bundle_name,
     data_arguments,
@@ -40,7 +40,7 @@ def certify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rule", choices=("planned", "paper"), default="planned", help="paper: to compare, not stored")
 
 
-def certify(args: argparse.Namespace) -> Outcome:
+def certify(args: argparse.Namespace) -> Result:
     """Find the exit threshold whose promise holds, on the calibration split, and store it in the bundle."""
     one_thread(None)
     from asp_neuro import certify as certificates
@@ -81,7 +81,7 @@ def certify(args: argparse.Namespace) -> Outcome:
         lines.append(
             f"the paper's rule would take {tau}; it does not keep its promise (docs/certificates.md), not stored"
         )
-        return Outcome({**report, "rule": "paper", "threshold": tau, "certified": False}, "\n".join(lines))
+        return Result({**report, "rule": "paper", "threshold": tau, "certified": False}, "\n".join(lines))
     deployment.store(deployed, made)
     lines.append(certificates.promise(found))
-    return Outcome(report, "\n".join(lines), exit_code=0 if found.certified else 1)
+    return Result(report, "\n".join(lines), exit_code=0 if found.certified else 1)

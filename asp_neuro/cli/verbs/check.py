@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from asp_neuro.cli.verbs.base import Outcome, bundle_argument, bundle_name, one_thread
+from asp_neuro.cli.verbs.base import Result, bundle_argument, bundle_name, one_thread
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,13 +12,13 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hw", default="loihi2", metavar="NAME", help="a hardware description (default loihi2)")
 
 
-def check(args: argparse.Namespace) -> Outcome:
+def check(args: argparse.Namespace) -> Result:
     """Design rules and an estimate of the cores needed; exit code 1 when a rule is broken."""
     one_thread(None)
     from asp_neuro.runtime import deployment, hardware
 
     deployed = deployment.open_bundle(bundle_name(args))
     golden = deployed.bundle.golden
-    hw = hardware.load(args.hw)
+    hw = hardware.chip(args.hw)
     fit = hardware.check(deployed.bundle.head, deployed.bundle.host, hw, golden.membranes, golden.spikes)
-    return Outcome(fit.as_dict(), fit.text(), exit_code=0 if fit.fits else 1)
+    return Result(fit.as_dict(), fit.text(), exit_code=0 if fit.fits else 1)

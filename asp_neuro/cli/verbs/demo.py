@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from asp_neuro.cli.verbs.base import Outcome, whole
+from asp_neuro.cli.verbs.base import Result, whole
 from asp_neuro.report import say, table
 
 
@@ -16,7 +16,7 @@ def demo_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=whole(1), default=60, metavar="N", help="clouds on the simulator (default 60)")
 
 
-def demo(args: argparse.Namespace) -> Outcome:
+def demo(args: argparse.Namespace) -> Result:
     """The main job on built-in data, as the commands that a user would type."""
     import time
 
@@ -42,7 +42,7 @@ def demo(args: argparse.Namespace) -> Outcome:
         code = max(code, found.exit_code)
     rows = [(step["command"], f"{step['seconds']:.1f}", _in_short(step["report"])) for step in steps]
     text = table(rows, ("asp-neuro", "seconds", "result"))
-    return Outcome({"steps": steps, "seconds": sum(step["seconds"] for step in steps)}, text, exit_code=code)
+    return Result({"steps": steps, "seconds": sum(step["seconds"] for step in steps)}, text, exit_code=code)
 
 
 def _in_short(report: dict[str, Any]) -> str:
@@ -58,7 +58,7 @@ def _in_short(report: dict[str, Any]) -> str:
     return f"{100.0 * report['accuracy_at']['M']:.1f} % on validation, {report['parameters']:,} parameters"
 
 
-def call(*words: str) -> Outcome:
+def call(*words: str) -> Result:
     """One verb, as if typed."""
     from asp_neuro.cli.verbs import VERBS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from asp_neuro.cli.verbs.base import (
-    Outcome,
+    Result,
     bundle_argument,
     bundle_name,
     data_arguments,
@@ -27,7 +27,7 @@ def energy_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", type=picture_file, metavar="FILE.png", help="draw energy and phase boundary")
 
 
-def energy(args: argparse.Namespace) -> Outcome:
+def energy(args: argparse.Namespace) -> Result:
     """What an answer costs, by operations counted on the model and firing rates measured on its data. An estimate."""
     one_thread(None)
     from asp_neuro.runtime import deployment, hardware
@@ -52,4 +52,4 @@ def energy(args: argparse.Namespace) -> Outcome:
     if args.plot is not None:
         report["plot"] = str(plots.energy_curves(args.plot, found))
         text += f"\n\nplot: {report['plot']}"
-    return Outcome(report, text)
+    return Result(report, text)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from asp_neuro.cli.verbs.base import Outcome, data_arguments, level_arguments, one_thread
+from asp_neuro.cli.verbs.base import Result, data_arguments, level_arguments, one_thread
 from asp_neuro.cli.verbs.certify import certificate_report
 from asp_neuro.errors import AspError, CheckFailed
 from asp_neuro.report import say
@@ -22,14 +22,14 @@ def export_arguments(parser: argparse.ArgumentParser) -> None:
     level_arguments(parser)
 
 
-def export(args: argparse.Namespace) -> Outcome:
+def export(args: argparse.Namespace) -> Result:
     """Copy the integer network that training ended on into a bundle, measure it, certify it."""
     one_thread(None)
     from asp_neuro import bundle as bundles
     from asp_neuro.learn import exporter as export
     from asp_neuro.runtime import deployment, hardware
 
-    hw = hardware.load(args.hw)
+    hw = hardware.chip(args.hw)
     made = export.export(args.checkpoint, args.data, args.up)
     fit = hardware.check(made.bundle.head, made.bundle.host, hw)
     if not fit.fits:
@@ -57,7 +57,7 @@ def export(args: argparse.Namespace) -> Outcome:
         "agreement": None if made.agreement is None else made.agreement._asdict(),
         "certificate": certificate,
     }
-    return Outcome(report, "\n".join([*lines, f"next: asp-neuro run {args.out}"]))
+    return Result(report, "\n".join([*lines, f"next: asp-neuro run {args.out}"]))
 
 
 def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | None, str]:

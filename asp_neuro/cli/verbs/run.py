@@ -10,7 +10,7 @@ from typing import Any
 
 from asp_neuro.cli.verbs.base import (
     BACKENDS,
-    Outcome,
+    Result,
     bundle_argument,
     bundle_name,
     data_arguments,
@@ -57,7 +57,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def run(args: argparse.Namespace) -> Outcome:
+def run(args: argparse.Namespace) -> Result:
     """Answer for a data set or one cloud."""
     one_thread(args.threads)
     from asp_neuro.cli.machines import machine
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> Outcome:
         text, code = f"{text}\n{monitor.message(state)}", 1 if monitor.alarm(state) else 0
     if args.input is not None:
         text = _answer_text(answers[0], deployed.bundle.classes) + "\n" + text
-    return Outcome(report, text, exit_code=code)
+    return Result(report, text, exit_code=code)
 
 
 def draw(deployed: Any, clouds: Any, answer: Any, path: Path) -> Path:

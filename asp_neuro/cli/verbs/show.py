@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from asp_neuro.cli.verbs.base import Outcome, bundle_name, share
+from asp_neuro.cli.verbs.base import Result, bundle_name, share
 from asp_neuro.report import table
 
 
-def show(args: argparse.Namespace) -> Outcome:
+def show(args: argparse.Namespace) -> Result:
     """What is inside a bundle."""
     from asp_neuro import bundle as bundles
     from asp_neuro.runtime import deployment
@@ -19,10 +19,10 @@ def show(args: argparse.Namespace) -> Outcome:
         "path": str(deployed.path), "sha256": deployed.sha256, "classes": b.classes, "recipe": b.recipe,
         "record": b.record, "versions": b.versions, "licence": b.licence, "plan": b.plan, "certificate": b.certificate,
     }  # fmt: skip
-    return Outcome(report, bundles.describe(b))
+    return Result(report, bundles.describe(b))
 
 
-def models(args: argparse.Namespace) -> Outcome:
+def models(args: argparse.Namespace) -> Result:
     """Bundles that come with the package."""
     from asp_neuro import bundle as bundles
     from asp_neuro.runtime import deployment
@@ -35,4 +35,4 @@ def models(args: argparse.Namespace) -> Outcome:
         rows.append((name, len(b.classes), b.chunking.n_chunks, right, b.licence or "-"))
     header = ("name", "classes", "chunks", "validation accuracy", "licence of the data")
     keys = ("name", "classes", "chunks", "validation_accuracy", "licence")
-    return Outcome({"models": [dict(zip(keys, row)) for row in rows]}, table(rows, header) if rows else "none shipped")
+    return Result({"models": [dict(zip(keys, row)) for row in rows]}, table(rows, header) if rows else "none shipped")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from asp_neuro.cli.verbs.base import Outcome, data_arguments, one_thread, sample_arguments, whole
+from asp_neuro.cli.verbs.base import Result, data_arguments, one_thread, sample_arguments, whole
 from asp_neuro.errors import UsageError
 
 
@@ -17,7 +17,7 @@ def seed_list(text: str) -> tuple[int, ...]:
     return seeds
 
 
-def study(args: argparse.Namespace) -> Outcome:
+def study(args: argparse.Namespace) -> Result:
     """Without a part there is nothing to do."""
     from asp_neuro.cli.verbs import STUDIES
 
@@ -44,7 +44,7 @@ def order_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def order(args: argparse.Namespace) -> Outcome:
+def order(args: argparse.Namespace) -> Result:
     """Learned, random, farthest-point and oracle order on the same weights."""
     one_thread(None)
     wanted = {"recipe": args.recipe, "seeds": args.seeds, "epochs": args.epochs, "ablations": args.ablations or None}
@@ -57,7 +57,7 @@ def order(args: argparse.Namespace) -> Outcome:
         args.models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=args.out,
         floating=args.float, average=args.average, **given,
     )  # fmt: skip
-    return Outcome(report, study.order_text(report))
+    return Result(report, study.order_text(report))
 
 
 def robustness_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def robustness_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def robustness(args: argparse.Namespace) -> Outcome:
+def robustness(args: argparse.Namespace) -> Result:
     """Learned against fixed order on clouds with fewer points, turned, jittered."""
     one_thread(None)
     from asp_neuro.studies import study
@@ -78,4 +78,4 @@ def robustness(args: argparse.Namespace) -> Outcome:
         args.models or ["compact"], draws=args.draws, seed=args.seed, data=args.data, up=args.up, split=args.split,
         limit=args.limit, out=args.out,
     )  # fmt: skip
-    return Outcome(report, study.robustness_text(report))
+    return Result(report, study.robustness_text(report))

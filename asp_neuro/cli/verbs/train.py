@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from asp_neuro.cli.verbs.base import Outcome, whole
+from asp_neuro.cli.verbs.base import Result, whole
 
 
 def train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="also write TensorBoard logs there")
 
 
-def train(args: argparse.Namespace) -> Outcome:
+def train(args: argparse.Namespace) -> Result:
     """Train a recipe; the last epochs run on the integer grid, so that export copies and never converts."""
     from asp_neuro.learn import workshop
 
@@ -37,4 +37,4 @@ def train(args: argparse.Namespace) -> Outcome:
         teacher=args.teacher,
         tensorboard=args.tensorboard,
     )
-    return Outcome(report, workshop.summary(report))
+    return Result(report, workshop.summary(report))

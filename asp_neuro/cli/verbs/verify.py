@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from asp_neuro.cli.verbs.base import Outcome, bundle_argument, bundle_name, data_arguments, one_thread, whole
+from asp_neuro.cli.verbs.base import Result, bundle_argument, bundle_name, data_arguments, one_thread, whole
 from asp_neuro.errors import MissingError
 from asp_neuro.report import say
 
@@ -19,7 +19,7 @@ def verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-lava", action="store_true", help="leave the Lava simulator out")
 
 
-def verify(args: argparse.Namespace) -> Outcome:
+def verify(args: argparse.Namespace) -> Result:
     """Golden vectors, random heads and real clouds through every engine; exit code 1 on any difference."""
     one_thread(None)
     import dataclasses
@@ -52,4 +52,4 @@ def verify(args: argparse.Namespace) -> Outcome:
         args.seed,
     )
     report = {**dataclasses.asdict(found), "sha256": deployed.sha256}
-    return Outcome(report, verification.text(found), exit_code=1 if found.mismatches else 0)
+    return Result(report, verification.text(found), exit_code=1 if found.mismatches else 0)

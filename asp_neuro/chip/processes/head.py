@@ -1,4 +1,4 @@
-"""SpikingHead: a HeadSpec as Lava processes, stock Dense synapses and SoftLIF neurons.
+"""HeadProcess: a HeadSpec as Lava processes, stock Dense synapses and SoftLIF neurons.
 
     drive_in -> Dense -> SoftLIF 1 -> Dense -> SoftLIF 2 -> ... -> u_out
                               tick ----------->      tick
@@ -28,7 +28,7 @@ from asp_neuro.heads.soft.guard import bands
 from asp_neuro.heads.spec import HeadSpec, LayerSpec
 
 
-class SpikingHead(AbstractProcess):
+class HeadProcess(AbstractProcess):
     """The whole head, for episodes of at most `n_steps` observations.
 
     With `taps`, each layer l = 1.. also shows its membranes and spikes at `u_tap_l` and `s_tap_l`.
@@ -61,8 +61,8 @@ def synapses(layer: LayerSpec, index: int) -> Dense:
     )
 
 
-@implements(proc=SpikingHead, protocol=LoihiProtocol)
-class SubSpikingHeadModel(AbstractSubProcessModel):
+@implements(proc=HeadProcess, protocol=LoihiProtocol)
+class SubHeadProcessModel(AbstractSubProcessModel):
     """Builds and wires the layers; Lava finds sub-processes as attributes, hence one attribute each."""
 
     def __init__(self, proc: AbstractProcess) -> None:
