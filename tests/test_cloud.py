@@ -11,21 +11,17 @@ from hypothesis import strategies as st
 
 from asp_neuro.data import load
 from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.scenes.augment import THIN, Augmentation, augment, copies, turn_about_up
 from asp_neuro.scenes.cloud import (
     GRID,
     MAX_POINTS,
-    THIN,
-    Augmentation,
     Chunking,
     Chunks,
     assign_chunks,
-    augment,
-    copies,
     cut,
     describe,
     farthest_points,
     normalise,
-    turn_about_up,
 )
 
 # Eight points on the axes, mean 0 and largest radius 1, in lexicographic order: normalising changes nothing.

@@ -23,7 +23,8 @@ from asp_neuro.model.episode import _Batch, encode
 from asp_neuro.model.host import LIMIT, STEP, Host, row_steps
 from asp_neuro.model.host import moments as host_moments
 from asp_neuro.model.perceiver import Perceiver
-from asp_neuro.scenes.cloud import GRID, Augmentation, Chunking, describe
+from asp_neuro.scenes.augment import Augmentation
+from asp_neuro.scenes.cloud import GRID, Chunking, describe
 
 HOW = Chunking(n_points=96, n_groups=12, group_size=6, n_chunks=5)
 SMALL = ModelRecipe(width=12, neurons=10, layers=2, edge_widths=(6, 8), policy_width=7)

@@ -15,8 +15,9 @@ from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, Us
 from asp_neuro.learn import checkpoint, evaluation, training
 from asp_neuro.learn.examples import examples_of
 from asp_neuro.learn.recipe import ModelRecipe, Recipe, TrainRecipe
+from asp_neuro.report import to_json
 from asp_neuro.scenes.cloud import Chunking
-from asp_neuro.studies import study
+from asp_neuro.studies import order, robustness, subjects
 
 TINY = Recipe(
     name="tiny",
@@ -30,7 +31,7 @@ TINY = Recipe(
 def studied(tmp_path_factory):
     """A whole study with two seeds and its ablations: folder and report."""
     out = tmp_path_factory.mktemp("study")
-    return out, study.order(recipe=TINY, seeds=(0, 1), ablations=True, limit=60, split="validation", out=out)
+    return out, order.run(recipe=TINY, seeds=(0, 1), ablations=True, limit=60, split="validation", out=out)
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -69,7 +70,7 @@ def test_the_headroom_is_that_of_the_means_in_the_report(studied):
 
 def test_every_number_of_the_tables_is_in_the_csv(studied):
     out, report = studied
-    text = study.order_text(report).splitlines()
+    text = order.text(report).splitlines()
     cells = {(r["policy"], r["rule"], r["k"] or r["threshold"]): r for r in rows_of(out / "order.csv")}
     for rule in report["rules"]:
         (line,) = [line for line in text if line.startswith(rule) and "±" in line]
@@ -95,7 +96,7 @@ def test_every_number_of_the_tables_is_in_the_csv(studied):
 
 def test_the_report_lies_in_the_folder_beside_table_and_picture(studied):
     out, report = studied
-    assert json.loads((out / "order.json").read_text()) == json.loads(study.to_json(report))
+    assert json.loads((out / "order.json").read_text()) == json.loads(to_json(report))
     assert (out / "order.png").read_bytes()[:4] == b"\x89PNG"
     assert {Path(file).name for file in report["files"]} == {
         "order.csv",
@@ -107,7 +108,7 @@ def test_the_report_lies_in_the_folder_beside_table_and_picture(studied):
 
 def test_the_ablations_differ_from_the_full_policy_by_their_one_key(studied):
     out, _ = studied
-    for policy, change in study.ABLATIONS.items():
+    for policy, change in order.ABLATIONS.items():
         for seed in (0, 1):
             full, less = (checkpoint.load(out / f"{name}_e2_s{seed}.pt")["recipe"] for name in ("full", policy))
             assert less == {**full, "model": {**full["model"], **change}}
@@ -116,8 +117,8 @@ def test_the_ablations_differ_from_the_full_policy_by_their_one_key(studied):
 
 def test_an_ablation_that_takes_nothing_away_is_the_full_policy_bit_for_bit(studied, tmp_path, monkeypatch):
     out, _ = studied
-    monkeypatch.setattr(study, "ABLATIONS", {"nothing": {}})
-    report = study.order(recipe=TINY, seeds=(0,), ablations=True, limit=30, split="validation", out=tmp_path)
+    monkeypatch.setattr(order, "ABLATIONS", {"nothing": {}})
+    report = order.run(recipe=TINY, seeds=(0,), ablations=True, limit=30, split="validation", out=tmp_path)
     assert same(tmp_path / "nothing_e2_s0.pt", out / "full_e2_s0.pt")
     assert not same(out / "geometry_e2_s0.pt", out / "full_e2_s0.pt")
     assert {row["difference"] for row in report["paired"] if row["policy"] == "nothing"} == {0.0}
@@ -125,7 +126,7 @@ def test_an_ablation_that_takes_nothing_away_is_the_full_policy_bit_for_bit(stud
 
 def test_a_policy_without_descriptors_looks_in_farthest_point_order(studied):
     out, report = studied
-    (subject,) = study.subjects([out / "belief_e2_s0.pt"])
+    (subject,) = subjects.subjects([out / "belief_e2_s0.pt"])
     clouds = load("shapes", "validation", n_points=64).subset(range(20))
     record = evaluation.evaluate(subject.model, examples_of(clouds, TINY.chunking))
     assert (record.order == [[0], [1], [2], [3]]).all()  # equal scores: the first unvisited chunk
@@ -135,9 +136,9 @@ def test_without_the_mask_a_chunk_can_be_taken_again(studied):
     out, _ = studied
     clouds = load("shapes", "validation", n_points=64).subset(range(20))
     for name, distinct in (("full", True), ("no_mask", False)):
-        (subject,) = study.subjects([out / f"{name}_e2_s0.pt"])
-        order = evaluation.evaluate(subject.model, examples_of(clouds, TINY.chunking)).order
-        assert all(len(set(column)) == 4 for column in order.T) == distinct
+        (subject,) = subjects.subjects([out / f"{name}_e2_s0.pt"])
+        taken = evaluation.evaluate(subject.model, examples_of(clouds, TINY.chunking)).order
+        assert all(len(set(column)) == 4 for column in taken.T) == distinct
 
 
 def test_a_study_that_is_killed_goes_on_where_it_was(studied, tmp_path, monkeypatch):
@@ -152,12 +153,12 @@ def test_a_study_that_is_killed_goes_on_where_it_was(studied, tmp_path, monkeypa
     keywords = {"recipe": TINY, "seeds": (0, 1), "limit": 60, "split": "validation", "out": tmp_path}
     monkeypatch.setattr(training, "train_epoch", killed)
     with pytest.raises(KeyboardInterrupt):
-        study.order(**keywords)
+        order.run(**keywords)
     assert {path.name for path in tmp_path.glob("*.pt*")} == {"full_e2_s0.pt", "full_e2_s1.pt.resume"}
     before = (tmp_path / "full_e2_s0.pt").stat().st_mtime_ns
     trained = []
     monkeypatch.setattr(training, "train_epoch", lambda run, *rest: trained.append(run.epoch) or epoch(run, *rest))
-    again = study.order(**keywords)
+    again = order.run(**keywords)
     assert trained == [1]  # the second epoch of the second seed, nothing else
     assert (tmp_path / "full_e2_s0.pt").stat().st_mtime_ns == before
     assert same(tmp_path / "full_e2_s1.pt", out / "full_e2_s1.pt")
@@ -166,7 +167,7 @@ def test_a_study_that_is_killed_goes_on_where_it_was(studied, tmp_path, monkeypa
 
 def test_random_orders_depend_neither_on_the_batch_nor_on_the_number_of_clouds(studied, monkeypatch):
     out, _ = studied
-    (subject,) = study.subjects([out / "full_e2_s0.pt"])
+    (subject,) = subjects.subjects([out / "full_e2_s0.pt"])
     clouds = load("shapes", "validation", n_points=64)
     many, few = (examples_of(clouds.subset(range(n)), TINY.chunking) for n in (70, 9))
     wanted = evaluation.evaluate(subject.model, many, "random").order
@@ -183,7 +184,7 @@ def test_checkpoints_are_read_without_training(studied, tmp_path, cli, monkeypat
     words = ("study", "order", *models, "--split", "validation", "--limit", "60", "--out", str(tmp_path), "--json")
     said = cli(*words)
     assert said.code == 0, said.err
-    assert said.json["rules"] == json.loads(study.to_json(report["rules"]))
+    assert said.json["rules"] == json.loads(to_json(report["rules"]))
     assert said.json["ablations"] == {}
     assert "test split" not in said.err
     assert cli(*words[:-1]).out.startswith("accuracy in % on the validation split, 60 clouds")
@@ -201,14 +202,14 @@ def test_the_test_split_is_not_read_in_silence(studied, tmp_path, cli):
 @pytest.mark.parametrize(("also", "split", "warned"), [((), "validation", False), ((), "train", True),
                                                        (("validation",), "validation", True)])  # fmt: skip
 def test_clouds_that_were_trained_on_are_not_read_in_silence(also, split, warned, capsys):
-    study.clouds_of(replace(TINY, data=replace(TINY.data, also=also)), None, None, split, 5)
+    subjects.clouds_of(replace(TINY, data=replace(TINY.data, also=also)), None, None, split, 5)
     assert (f"trains on the {split} split" in capsys.readouterr().err) == warned
 
 
 def test_averaged_logits_are_another_way_to_answer(studied, tmp_path):
     out, report = studied
     models = [out / f"full_e2_s{seed}.pt" for seed in (0, 1)]
-    found = study.order(models, split="validation", limit=60, out=tmp_path, average=True)
+    found = order.run(models, split="validation", limit=60, out=tmp_path, average=True)
     first, last = ({r: f["accuracy_at"][k] for r, f in found["rules"].items()} for k in ("1", "M"))
     assert first == {r: f["accuracy_at"]["1"] for r, f in report["rules"].items()}  # the mean of one is that one
     assert last != {r: f["accuracy_at"]["M"] for r, f in report["rules"].items()}
@@ -224,7 +225,7 @@ def test_averaged_logits_are_another_way_to_answer(studied, tmp_path):
         (("order", "--seeds", "0,one"), "usage", "'one' is not a whole number"),
         (("order", "--seeds", "4294967296"), "config", "must be at least 0 and below"),
         (("order", "--recipe", "compcat"), "config", "did you mean 'compact'?"),
-        (("order", "absent.pt"), "missing", "'absent.pt' is neither a checkpoint nor a shipped one"),
+        (("order", "absent.pt"), "missing", "'absent.pt' is neither a checkpoint file nor a known name"),
         (("order", "compact", "--ablations"), "usage", "--ablations is for training"),
         (("order", "compact", "compact"), "usage", "have the same seed 0"),
         (("order", "compact", "modelnet10"), "usage", "have the same seed"),
@@ -241,7 +242,7 @@ def test_bad_words_are_refused(cli, tmp_path, monkeypatch, words, kind, message)
 def test_checkpoints_of_two_recipes_are_refused(studied):
     out, _ = studied
     with pytest.raises(UsageError, match="differ in more than the seed"):
-        study.subjects([out / "full_e2_s0.pt", out / "geometry_e2_s1.pt"])
+        subjects.subjects([out / "full_e2_s0.pt", out / "geometry_e2_s1.pt"])
 
 
 def test_a_folder_with_models_of_another_recipe_is_refused_and_left_alone(studied, monkeypatch):
@@ -249,18 +250,18 @@ def test_a_folder_with_models_of_another_recipe_is_refused_and_left_alone(studie
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     other = TINY.changed(train={"learning_rate": 2e-2})
     with pytest.raises(ConfigError, match="belongs to another recipe; give this study another --out"):
-        study.order(recipe=other, seeds=(0,), split="validation", out=out)
+        order.run(recipe=other, seeds=(0,), split="validation", out=out)
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
 def test_a_head_that_was_never_on_the_integer_grid_is_refused_before_and_after_training(tmp_path):
     floating = TINY.changed(train={"epochs": 1, "deploy_epochs": 0})
     with pytest.raises(ConfigError, match="no integer head"):
-        study.order(recipe=floating, out=tmp_path / "none")
+        order.run(recipe=floating, out=tmp_path / "none")
     assert not (tmp_path / "none").exists()
-    study.order(recipe=floating, seeds=(0,), split="validation", limit=20, out=tmp_path, floating=True)
+    order.run(recipe=floating, seeds=(0,), split="validation", limit=20, out=tmp_path, floating=True)
     with pytest.raises(InputError, match="never ran on the integer grid"):
-        study.subjects([tmp_path / "full_e1_s0.pt"])
+        subjects.subjects([tmp_path / "full_e1_s0.pt"])
 
 
 def test_missing_data_are_told_before_any_training(tmp_path, monkeypatch):
@@ -268,7 +269,7 @@ def test_missing_data_are_told_before_any_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(training, "train", None)
     with pytest.raises(MissingError, match="modelnet10 not found"):
-        study.order(recipe=replace(TINY, data=replace(TINY.data, name="modelnet10")), out=tmp_path / "out")
+        order.run(recipe=replace(TINY, data=replace(TINY.data, name="modelnet10")), out=tmp_path / "out")
     assert issubclass(MissingError, AspError)
 
 
@@ -277,16 +278,16 @@ def corrupted(studied, tmp_path_factory):
     """The study of corrupted clouds on the two full models: folder and report."""
     out = tmp_path_factory.mktemp("robustness")
     models = [studied[0] / f"full_e2_s{seed}.pt" for seed in (0, 1)]
-    return out, study.robustness(models, draws=2, split="validation", limit=40, out=out)
+    return out, robustness.run(models, draws=2, split="validation", limit=40, out=out)
 
 
 def test_the_clean_row_is_that_of_the_study_of_order(studied, corrupted, tmp_path):
     models = [studied[0] / f"full_e2_s{seed}.pt" for seed in (0, 1)]
-    order = study.order(models, split="validation", limit=40, out=tmp_path)
+    full = order.run(models, split="validation", limit=40, out=tmp_path)
     (row,) = [r for r in corrupted[1]["corruptions"] if (r["corruption"], r["k"]) == ("clean", 1)]
-    assert row["learned"] == order["rules"]["learned"]["accuracy_at"]["1"]
-    assert row["fixed"] == order["rules"]["fps_order"]["accuracy_at"]["1"]
-    (gap,) = [g for g in order["paired"] if (g["policy"], g["rule"], g["k"]) == ("full", "fps_order", 1)]
+    assert row["learned"] == full["rules"]["learned"]["accuracy_at"]["1"]
+    assert row["fixed"] == full["rules"]["fps_order"]["accuracy_at"]["1"]
+    (gap,) = [g for g in full["paired"] if (g["policy"], g["rule"], g["k"]) == ("full", "fps_order", 1)]
     assert (row["difference"], row["standard_error"]) == (gap["difference"], gap["standard_error"])
 
 
@@ -294,7 +295,7 @@ def test_every_corruption_is_read_at_its_budgets_and_written_down(corrupted):
     out, report = corrupted
     assert [row["k"] for row in report["corruptions"]] == [1, 4] * 9
     stored = rows_of(out / "robustness.csv")
-    text = study.robustness_text(report).splitlines()
+    text = robustness.text(report).splitlines()
     for row in report["corruptions"]:
         assert row["difference"] == pytest.approx(row["learned"] - row["fixed"])
         (line,) = [line for line in text if line.startswith(row["corruption"] + " ")]
@@ -302,13 +303,13 @@ def test_every_corruption_is_read_at_its_budgets_and_written_down(corrupted):
         numbers = [100 * float(kept[key]) for key in ("learned", "fixed", "difference", "standard_error")]
         assert "{:.1f} / {:.1f}, {:+.1f} ({:.1f})".format(*numbers) in line
     assert (out / "robustness.png").read_bytes()[:4] == b"\x89PNG"
-    assert json.loads((out / "robustness.json").read_text()) == json.loads(study.to_json(report))
+    assert json.loads((out / "robustness.json").read_text()) == json.loads(to_json(report))
 
 
 def test_the_same_seed_corrupts_the_same_way_and_another_seed_another(studied, corrupted, tmp_path):
     models = [studied[0] / f"full_e2_s{seed}.pt" for seed in (0, 1)]
     same_seed, other = (
-        study.robustness(models, draws=2, seed=seed, split="validation", limit=40, out=tmp_path)["corruptions"]
+        robustness.run(models, draws=2, seed=seed, split="validation", limit=40, out=tmp_path)["corruptions"]
         for seed in (0, 1)
     )
     assert same_seed == corrupted[1]["corruptions"]
@@ -323,7 +324,7 @@ def test_a_cloud_that_becomes_too_small_to_cut_is_told(studied, tmp_path):
     stored["recipe"]["chunking"]["n_groups"] = many.n_groups
     checkpoint.save(path, {key: stored[key] for key in ("recipe", "classes", "model", "deploy")})
     with pytest.raises(InputError, match=r"16 distinct points, at least 32 are needed"):
-        study.robustness([path], draws=1, split="validation", limit=5, out=tmp_path)
+        robustness.run([path], draws=1, split="validation", limit=5, out=tmp_path)
 
 
 def test_robustness_speaks_json_and_refuses_bad_words(studied, cli, tmp_path):

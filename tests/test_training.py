@@ -28,7 +28,8 @@ from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.model import Batch, Sight
 from asp_neuro.learn.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
 from asp_neuro.learn.training import DivergedError, Progress, batch_loss, learning_rate, load_model, temperature, train
-from asp_neuro.scenes.cloud import Augmentation, Chunking
+from asp_neuro.scenes.augment import Augmentation
+from asp_neuro.scenes.cloud import Chunking
 
 TINY = Recipe(
     name="tiny",

@@ -15,7 +15,8 @@ from typing import Any
 import tomli
 
 from asp_neuro.errors import ConfigError, MissingError, nearest
-from asp_neuro.scenes.cloud import Augmentation, Chunking
+from asp_neuro.scenes.augment import Augmentation
+from asp_neuro.scenes.cloud import Chunking
 
 SEEDS = 2**32
 HELD_OUT = ("validation", "calibration")  # carved from the training data: to choose by, and to certify with

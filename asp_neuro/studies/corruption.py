@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from asp_neuro.scenes.cloud import farthest_points, normalise, turn_about_up
+from asp_neuro.scenes.augment import turn_about_up
+from asp_neuro.scenes.cloud import farthest_points, normalise
 
 
 @dataclass(frozen=True)

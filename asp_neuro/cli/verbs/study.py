@@ -51,13 +51,13 @@ def order(args: argparse.Namespace) -> Result:
     given = {name: value for name, value in wanted.items() if value is not None}
     if args.models and given:
         raise UsageError(f"--{next(iter(given))} is for training; with checkpoints given there is none")
-    from asp_neuro.studies import study
+    from asp_neuro.studies import order as study
 
-    report = study.order(
+    report = study.run(
         args.models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=args.out,
         floating=args.float, average=args.average, **given,
     )  # fmt: skip
-    return Result(report, study.order_text(report))
+    return Result(report, study.text(report))
 
 
 def robustness_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,10 +72,10 @@ def robustness_arguments(parser: argparse.ArgumentParser) -> None:
 def robustness(args: argparse.Namespace) -> Result:
     """Learned against fixed order on clouds with fewer points, turned, jittered."""
     one_thread(None)
-    from asp_neuro.studies import study
+    from asp_neuro.studies import robustness as study
 
-    report = study.robustness(
+    report = study.run(
         args.models or ["compact"], draws=args.draws, seed=args.seed, data=args.data, up=args.up, split=args.split,
         limit=args.limit, out=args.out,
     )  # fmt: skip
-    return Result(report, study.robustness_text(report))
+    return Result(report, study.text(report))

@@ -1,0 +1,78 @@
+"""Changed clouds to train on: stretched, turned, mirrored, moved, jittered, thinned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from asp_neuro.errors import ConfigError
+
+THIN = 0.25  # largest share of the points that a changed copy of a cloud lacks
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Training-time changes of a cloud; the descriptors are computed from the changed points (Prop. S15)."""
+
+    scale: float = 1.25  # each axis by a factor between 1/scale and scale
+    shift: float = 0.1
+    jitter: float = 0.01  # standard deviation, clipped at five of them
+    turn: float = 0.0  # largest turn about the up axis, in degrees
+    drop: float = 0.0  # largest share of the points dropped from their groups (see `Chunks.without`)
+    hide: float = 0.0  # largest share of the groups hidden from their chunks (never a chunk's first)
+    mirror: bool = False  # every second cloud left-right (x), which most objects survive
+    cuts: int = 0  # other cuts of every cloud to draw from, each of a changed copy (see `copies`)
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("scale", 1, 10),
+            ("shift", 0, 10),
+            ("jitter", 0, 1),
+            ("turn", 0, 180),
+            ("drop", 0, 1),
+            ("hide", 0, 1),
+            ("cuts", 0, 64),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{name} = {getattr(self, name)} must be between {low} and {high}")
+
+
+def copies(points: np.ndarray, how: Augmentation, seed: int) -> np.ndarray:
+    """Raw clouds [n, P, 3] -> changed copies, to be cut anew: stretched by `scale`, up to THIN of the points gone.
+
+    `augment` keeps the groups of a cloud. With those alone a network sees each object cut in one way, and learns the
+    cut by heart; a stretched or thinned object is cut in another way, as an object that it never saw would be.
+    """
+    rng = np.random.default_rng([seed, len(points)])
+    log = np.log(how.scale)
+    out = points * np.exp(rng.uniform(-log, log, size=(len(points), 1, 3))).astype(points.dtype)
+    share = rng.uniform(0.0, THIN, size=(len(points), 1))
+    gone = rng.random(points.shape[:2], dtype=np.float32) < share
+    return np.where(gone[..., None], out[np.arange(len(out)), (~gone).argmax(axis=1)][:, None], out)
+
+
+def augment(points: np.ndarray, how: Augmentation, rng: np.random.Generator) -> np.ndarray:
+    """Coordinates [n, P, 3] -> changed coordinates, same shape and type. The groups keep their indices."""
+    n = len(points)
+    out = points
+    if how.turn > 0.0:
+        out = turn_about_up(out, np.deg2rad(rng.uniform(-how.turn, how.turn, size=n)))
+    log = np.log(how.scale)
+    factor = np.exp(rng.uniform(-log, log, size=(n, 1, 3)))
+    if how.mirror:
+        factor[:, 0, 0] *= rng.choice([-1.0, 1.0], size=n)
+    move = rng.uniform(-how.shift, how.shift, size=(n, 1, 3))
+    out = out * factor.astype(points.dtype) + move.astype(points.dtype)
+    if how.jitter > 0.0:
+        noise = rng.standard_normal(size=points.shape, dtype=np.float32) * np.float32(how.jitter)
+        limit = np.float32(5.0 * how.jitter)
+        out = out + np.clip(noise, -limit, limit).astype(points.dtype)
+    return out
+
+
+def turn_about_up(points: np.ndarray, angle: np.ndarray) -> np.ndarray:
+    """Turn clouds [n, P, 3] about the y axis by `angle` [n] in radians."""
+    cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+    x, y, z = points[..., 0], points[..., 1], points[..., 2]
+    return np.stack([cos * x + sin * z, y, cos * z - sin * x], axis=-1).astype(points.dtype)
