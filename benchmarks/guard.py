@@ -20,7 +20,8 @@ from timing import Row, alternate, arguments, compared, one_thread, row, specs, 
 from asp_neuro.errors import ConfigError
 from asp_neuro.heads.soft.exact import run_exact
 from asp_neuro.heads.soft.fast import FastHead
-from asp_neuro.heads.spec import STATE_BITS_MAX, STATE_BITS_MIN, HeadSpec, LayerSpec
+from asp_neuro.heads.soft.layer import STATE_BITS_MAX, STATE_BITS_MIN, LayerSpec
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.episode import Answer, episodes
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver, drive, really_equal

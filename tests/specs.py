@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from asp_neuro.bundle import Golden, make_golden
+from asp_neuro.grid.sections import Norm, random
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import align_shift
-from asp_neuro.heads.spec import HeadSpec, LayerSpec
-from asp_neuro.model.host import HostSpec
+from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.model.mixer import MixerSpec
 from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.policy import PolicySpec
+from asp_neuro.model.spec import ModelSpec
 from asp_neuro.scenes.cloud import N_DESCRIPTOR, N_MOMENTS, N_OUTLINE, Chunking
+from asp_neuro.scenes.cloud_encoder import CloudSpec
+from asp_neuro.tasks.classify import ClassifySpec
 
 SMALL = Chunking(n_points=96, n_groups=16, group_size=8, n_chunks=6)
 
@@ -44,78 +52,99 @@ def random_drives(rng: np.random.Generator, n_steps: int, batch: int, n_inputs: 
     return np.rint(rng.normal(0.0, 64.0, (n_steps, batch, n_inputs))).astype(np.int64)
 
 
-def random_host(
+def random_draw(rng: np.random.Generator):
+    """Arrays for `sections.random`, of sizes at which a model is lively."""
+
+    def draw(path: str, shape: tuple[int, ...]) -> np.ndarray:
+        name = path.rsplit("/", 1)[-1]
+        if name == "gain":
+            return rng.uniform(0.7, 1.3, shape)
+        if name == "score":
+            return rng.normal(0.0, 1.0, shape)
+        if len(shape) == 1:
+            return rng.normal(0.0, 0.1, shape)
+        return rng.normal(0.0, SPREAD.get(path, 1.4) / np.sqrt(shape[1]), shape)
+
+    return draw
+
+
+SPREAD = {  # of weights times the root of their number, where it is not 1.4
+    "edge_in/weight": 4.0,
+    "readout/weight": 2.0,
+    "from_descriptor/weight": 3.0,
+    "first/outline/weight": 3.0,
+}
+
+
+def random_scene(
     rng: np.random.Generator,
     width: int = 16,
-    n_neurons: int = 16,
-    n_classes: int = 4,
-    policy_width: int = 8,
     edge_widths: tuple[int, int] = (8, 12),
-    scorer: str = "bilinear",
-    mask: bool = True,
     token_width: int | None = None,
     moments: bool = False,
-    first_look: int = 0,
-) -> HostSpec:
-    """A host of D = width and H = n_neurons; a token width of its own makes a chunk layer, units make a first look."""
+    chunking: Chunking = SMALL,
+) -> CloudSpec:
+    """Clouds with embeddings of width D; a token width of its own makes a chunk layer."""
     first, second = edge_widths
-    token = token_width or width
-    layer = {}
-
-    def matrix(n_out: int, n_in: int, gain: float = 1.4) -> np.ndarray:
-        return rng.normal(0.0, gain / np.sqrt(n_in), (n_out, n_in)).astype(np.float32)
-
-    def bias(n: int) -> np.ndarray:
-        return rng.normal(0.0, 0.1, n).astype(np.float32)
-
-    def gain(n: int) -> np.ndarray:
-        return rng.uniform(0.7, 1.3, n).astype(np.float32)
-
-    if token_width is not None:
-        layer = {"embedding_in_weight": matrix(width, token), "embedding_in_bias": bias(width)}
-    if first_look:
-        layer["policy_first_weight"], layer["policy_first_bias"] = matrix(first_look, N_OUTLINE, 3.0), bias(first_look)
-        layer["policy_first_score"] = bias(first_look) * np.float32(10.0)
-    return HostSpec(
-        **layer,
-        edge_in_weight=matrix(first, 6, 4.0),
-        edge_in_bias=bias(first),
-        edge_out_weight=matrix(second, first),
-        edge_out_bias=bias(second),
-        token_in_weight=matrix(token, second + 3 + (N_MOMENTS if moments else 0)),
-        token_in_bias=bias(token),
-        token_out_weight=matrix(token, token),
-        token_out_bias=bias(token),
-        embedding_gain=gain(width),
-        embedding_bias=bias(width),
-        gates_weight=matrix(5 * width, width),
-        gates_bias=bias(5 * width),
-        drive_gain=gain(width),
-        drive_bias=bias(width),
-        belief_gain=gain(n_neurons),
-        belief_bias=bias(n_neurons),
-        readout_weight=matrix(n_classes, n_neurons, 2.0),
-        readout_bias=bias(n_classes),
-        policy_belief=matrix(policy_width, n_neurons),
-        policy_descriptor=matrix(policy_width, N_DESCRIPTOR, 3.0),
-        policy_bias=bias(policy_width),
-        policy_score=bias(policy_width) * np.float32(10.0),
-        scorer=scorer,
-        mask=mask,
-    )
+    sizes = {"e1": first, "e2": second, "t": second + 3 + (N_MOMENTS if moments else 0), "D": width}
+    sizes["w"] = token_width or width
+    absent = () if token_width else ("chunk",)
+    return random(CloudSpec, sizes, random_draw(rng), {"chunking": chunking}, absent)
 
 
-def random_perceiver(
+def random_mixer(rng: np.random.Generator, width: int = 16) -> MixerSpec:
+    return random(MixerSpec, {"w": width, "5 D": 5 * width, "D": width}, random_draw(rng))
+
+
+def random_policy(
+    rng: np.random.Generator,
+    n_neurons: int = 16,
+    policy_width: int = 8,
+    first_look: int = 0,
+    scorer: str = "bilinear",
+    mask: bool = True,
+) -> PolicySpec:
+    """Units make a first look."""
+    sizes = {"d": policy_width, "H": n_neurons, "g": N_DESCRIPTOR, "f": first_look, "3 g": N_OUTLINE}
+    absent = () if first_look else ("first",)
+    return random(PolicySpec, sizes, random_draw(rng), {"scorer": scorer, "mask": mask}, absent)
+
+
+def random_task(rng: np.random.Generator, n_neurons: int = 16, n_classes: int = 4) -> ClassifySpec:
+    classes = tuple(f"class {i}" for i in range(n_classes))
+    return random(ClassifySpec, {"C": n_classes, "H": n_neurons}, random_draw(rng), {"classes": classes})
+
+
+def random_model(
     rng: np.random.Generator,
     width: int = 16,
     n_neurons: int = 16,
     n_layers: int = 2,
     n_classes: int = 4,
     chunking: Chunking = SMALL,
-) -> Perceiver:
-    head = random_head(rng, width, n_neurons, n_layers)
-    host = random_host(rng, width, n_neurons, n_classes)
-    return Perceiver(head, host, chunking, tuple(f"class {i}" for i in range(n_classes)))
+    budget: int | None = None,
+    head: HeadSpec | None = None,
+    policy_width: int = 8,
+    first_look: int = 0,
+    scorer: str = "bilinear",
+    mask: bool = True,
+    **scene: Any,
+) -> ModelSpec:
+    """A whole model of classified clouds; `scene` goes to `random_scene`."""
+    return ModelSpec(
+        head=head or random_head(rng, width, n_neurons, n_layers),
+        scene=random_scene(rng, width, chunking=chunking, **scene),
+        mixer=random_mixer(rng, width),
+        belief=random(Norm, {"n": n_neurons}, random_draw(rng)),
+        policy=random_policy(rng, n_neurons, policy_width, first_look, scorer, mask),
+        task=random_task(rng, n_neurons, n_classes),
+        budget=budget or chunking.n_chunks,
+    )
+
+
+def random_perceiver(rng: np.random.Generator, **parts: Any) -> Perceiver:
+    """`parts` go to `random_model`."""
+    return Perceiver(random_model(rng, **parts))
 
 
 def random_clouds(rng: np.random.Generator, n: int, n_points: int = SMALL.n_points) -> np.ndarray:
@@ -124,8 +153,7 @@ def random_clouds(rng: np.random.Generator, n: int, n_points: int = SMALL.n_poin
     return points + np.abs(points[..., ::-1]) * rng.uniform(-0.7, 0.7, (n, 1, 3))
 
 
-def golden(perceiver: Perceiver, drives_int: np.ndarray) -> Golden:
+def golden(model: ModelSpec, drives_int: np.ndarray) -> Golden:
     """Golden vectors of given drives and of two random clouds."""
-    points = random_clouds(np.random.default_rng(7), 2, perceiver.chunking.n_points)
-    parts = (perceiver.host, perceiver.chunking, np.rint(points * 2000.0).astype(np.int16))
-    return make_golden(perceiver.head, drives_int, *parts)
+    points = random_clouds(np.random.default_rng(7), 2, model.scene.chunking.n_points)
+    return make_golden(model, drives_int, np.rint(points * 2000.0).astype(np.int16))

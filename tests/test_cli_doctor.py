@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from asp_neuro import bundle
 from asp_neuro.chip.session import HeadRun, SessionError
 from asp_neuro.cli.main import doctor
-from asp_neuro.heads.spec import run_reference
+from asp_neuro.heads.soft.reference import run_reference
 
 KEYS = {"name", "status", "hint"}
 

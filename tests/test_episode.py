@@ -11,7 +11,8 @@ import specs
 
 from asp_neuro.errors import UsageError
 from asp_neuro.heads.soft.guard import hit_place
-from asp_neuro.heads.spec import HeadSpec, LayerSpec
+from asp_neuro.heads.soft.layer import LayerSpec
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model import stability
 from asp_neuro.model.episode import Response, episodes
 from asp_neuro.model.exit import ExitRule

@@ -9,8 +9,10 @@ import numpy as np
 import specs
 
 from asp_neuro.heads.soft.exact import ExactHead, run_exact
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import STATE_MAX, align_shift
-from asp_neuro.heads.spec import HeadSpec, LayerSpec, run_reference
+from asp_neuro.heads.soft.reference import run_reference
+from asp_neuro.heads.spec import HeadSpec
 
 
 def one_neuron(leak: int, theta: int, theta_fire: int, bias: int = 0) -> HeadSpec:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from asp_neuro.errors import InputError, UsageError
+from asp_neuro.grid.softmax import margin, probabilities
 from asp_neuro.model import exit
-from asp_neuro.model.exit import ExitReason, ExitRule, first_crossing, margin, n_crossed, probabilities, stops
+from asp_neuro.model.exit import ExitReason, ExitRule, first_crossing, n_crossed, stops
 
 LOGITS = arrays(np.float64, st.integers(2, 9), elements=st.floats(-1e3, 1e3))
 # few distinct values, so that margins meet thresholds exactly

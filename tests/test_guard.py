@@ -18,8 +18,10 @@ from asp_neuro.heads.soft import guard
 from asp_neuro.heads.soft.exact import run_exact
 from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.heads.soft.guard import GuardBand, bands, drift, hit_place, hit_words, hits
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN
-from asp_neuro.heads.spec import HeadSpec, LayerSpec, run_reference
+from asp_neuro.heads.soft.reference import run_reference
+from asp_neuro.heads.spec import HeadSpec
 
 LEAKS = np.array([0, 1, 2, 512, 1024, 1365, 2048, 3072, 3686, 3840, 3891, 4055, 4080, 4087, 4094, 4095])
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from asp_neuro.model.host import LIMIT, STEP, Host, row_steps
+from asp_neuro.model.host import moments as host_moments
 from torch import Tensor, nn
 
 from asp_neuro.data import load
@@ -20,8 +22,6 @@ from asp_neuro.learn.policy import RULES, VISITED, Policy, gumbel, sample
 from asp_neuro.learn.recipe import SCORERS, ModelRecipe
 from asp_neuro.learn.training import load_model
 from asp_neuro.model.episode import _Batch, encode
-from asp_neuro.model.host import LIMIT, STEP, Host, row_steps
-from asp_neuro.model.host import moments as host_moments
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.cloud import GRID, Chunking, describe

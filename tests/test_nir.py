@@ -10,7 +10,9 @@ import pytest
 import specs
 
 from asp_neuro.errors import InputError, MissingError
-from asp_neuro.heads.spec import HeadSpec, LayerSpec, run_reference
+from asp_neuro.heads.soft.layer import LayerSpec
+from asp_neuro.heads.soft.reference import run_reference
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.runtime import nir_file
 
 

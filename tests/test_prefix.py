@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import specs
+from asp_neuro.model.host import Host
 
 from asp_neuro import bundle as bundles
 from asp_neuro.bundle import Bundle
@@ -17,7 +18,6 @@ from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.model import prefix
 from asp_neuro.model.episode import _Batch
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.host import Host
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.prefix import compare, first_difference, recomputing, streaming
 from asp_neuro.runtime.deployment import open_bundle

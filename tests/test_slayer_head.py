@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN, step_float
-from asp_neuro.heads.spec import HeadSpec, run_reference
+from asp_neuro.heads.soft.reference import run_reference
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.learn.soft_head import SoftReset, SpikingHead, State, _SoftResetRun, floor_through, round_through
 
 WIDTH, NEURONS, BATCH, STEPS = 7, 9, 5, 11

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import specs
-
-from asp_neuro.heads.soft.guard import drift
-from asp_neuro.model.exit import ExitRule, margin
 from asp_neuro.model.host import EPSILON, Host
+
+from asp_neuro.grid.softmax import margin
+from asp_neuro.heads.soft.guard import drift
+from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.stability import (
     PRESERVED,
     Box,

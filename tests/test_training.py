@@ -21,7 +21,7 @@ from torch import Tensor
 
 from asp_neuro.data import CloudSet, Place, load
 from asp_neuro.errors import ConfigError, InputError, MissingError
-from asp_neuro.heads.spec import run_reference
+from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.learn import checkpoint, losses, training, workshop
 from asp_neuro.learn.evaluation import evaluate
 from asp_neuro.learn.examples import Examples, examples_of

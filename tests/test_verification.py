@@ -10,7 +10,8 @@ import pytest
 from asp_neuro.chip.machines import SIMULATOR, simulator_head
 from asp_neuro.data import load
 from asp_neuro.errors import MissingError
-from asp_neuro.heads.spec import HeadSpec, run_reference
+from asp_neuro.heads.soft.reference import run_reference
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.learn import checkpoint as checkpoints
 from asp_neuro.learn.machine import trained
 from asp_neuro.model.exit import ExitRule
@@ -130,7 +131,7 @@ def test_a_leaked_state_is_found(bundle, chunks):
 
 def test_a_threshold_that_fires_at_equality_is_found():
     """On random heads nothing stands exactly at the threshold; a hand-made head does."""
-    from asp_neuro.heads.spec import LayerSpec
+    from asp_neuro.heads.soft.layer import LayerSpec
 
     one = np.ones(1, dtype=np.int64)
     layer = LayerSpec(2 * one[:, None], 0 * one, 4000 * one, 64 * one, 64 * one, np.ones(1), 12)

@@ -29,6 +29,8 @@ MAX_NAME = 64
 # Datatype messages, by the type they stand for (class and version, bit field, size, properties).
 NUMBERS = {
     bytes.fromhex("10000000 01000000 00000800"): "|u1",
+    bytes.fromhex("10080000 01000000 00000800"): "|i1",
+    bytes.fromhex("10000000 02000000 00001000"): "<u2",
     bytes.fromhex("10080000 02000000 00001000"): "<i2",
     bytes.fromhex("10080000 04000000 00002000"): "<i4",
     bytes.fromhex("10080000 08000000 00004000"): "<i8",

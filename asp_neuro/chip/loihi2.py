@@ -31,7 +31,7 @@ from asp_neuro.chip.processes.soft_lif import SoftLIF
 from asp_neuro.chip.simulator import (
     Reporter,
     Watch,
-    answer_clouds,
+    answer_scenes,
     pauses,
     play_drives,
     report_failures,
@@ -127,7 +127,7 @@ def network(job: Job, results: int, hits: bool) -> ChipHost:
 
     layers = job.head.layers
     width = layers[-1].n_neurons
-    story = functools.partial(answer_clouds if job.chunks is not None else play_drives, job, results)
+    story = functools.partial(answer_scenes if job.scenes is not None else play_drives, job, results)
     host = ChipHost(job.head.n_inputs, width, story, functools.partial(pauses, job), hits)
     neurons: list[SoftLIF] = []
     for index, layer in enumerate(layers):

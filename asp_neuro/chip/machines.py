@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from asp_neuro.chip import preflight, session
 from asp_neuro.heads.spec import HeadSpec
-from asp_neuro.model.episode import Answer
 from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.runtime.machine import Machine, OnAnswer
-from asp_neuro.scenes.cloud import Chunks
 
 
 def simulator_head(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -20,15 +21,15 @@ def simulator_head(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, 
 
 
 def simulator_answers(
-    perceiver: Perceiver, chunks: Chunks, rule: ExitRule, batch: int, on_answer: OnAnswer
+    perceiver: Perceiver, scenes: Any, rule: ExitRule, batch: int, on_answer: OnAnswer
 ) -> list[Answer]:
     """One cloud after the other: a session has one head."""
-    return session.simulate(perceiver, chunks, rule, on_answer=on_answer)
+    return session.simulate(perceiver, scenes, rule, on_answer=on_answer)
 
 
-def chip_answers(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, batch: int, on_answer: OnAnswer) -> list[Answer]:
+def chip_answers(perceiver: Perceiver, scenes: Any, rule: ExitRule, batch: int, on_answer: OnAnswer) -> list[Answer]:
     """On a Loihi 2 chip, or an error."""
-    return preflight.answers_on_chip(perceiver, chunks, rule, on_answer)
+    return preflight.answers_on_chip(perceiver, scenes, rule, on_answer)
 
 
 SIMULATOR = Machine("sim", simulator_head, simulator_answers)

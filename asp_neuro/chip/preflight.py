@@ -17,15 +17,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asp_neuro.errors import AspError
 
 if TYPE_CHECKING:
-    from asp_neuro.model.episode import Answer
     from asp_neuro.model.exit import ExitRule
+    from asp_neuro.model.look import Answer
     from asp_neuro.model.perceiver import Perceiver
-    from asp_neuro.scenes.cloud import Chunks
 
 # The modules of the extension that are used, by us or by Lava on our behalf (its run configuration and its compiler
 # import the models of C and neuro cores together, or none of them).
@@ -93,7 +92,7 @@ TYPED = {error.__name__: error for error in (ExtensionMissing, NoBoard, NotExpre
 
 def answers_on_chip(
     perceiver: Perceiver,
-    chunks: Chunks,
+    scenes: Any,
     exit_rule: ExitRule,
     on_answer: Callable[[int, Answer], None] | None = None,
 ) -> list[Answer]:
@@ -105,7 +104,7 @@ def answers_on_chip(
     say(f"loihi2: {board.text}")
     try:
         with environment(board.variables):
-            return session.simulate(perceiver, chunks, exit_rule, on_answer=on_answer, side=session.Side(*CHIP))
+            return session.simulate(perceiver, scenes, exit_rule, on_answer=on_answer, side=session.Side(*CHIP))
     except session.SessionError as error:
         raise typed(error) from None
 
@@ -337,7 +336,7 @@ def demand_expressible(perceiver: Perceiver) -> None:
     last_hit = (len(head.layers) - 1) * NEURONS + head.layers[-1].n_neurons
     if last_hit > most_hit:
         raise NotExpressible(f"layer {len(head.layers)}: guard hits count to {last_hit}, a tick holds {most_hit}")
-    fit = hardware.check(head, perceiver.host, hardware.chip("loihi2"))
+    fit = hardware.check(head, perceiver.spec.mixer, hardware.chip("loihi2"))
     if not fit.fits:
         broken = "\n".join(f"  {violation}" for violation in fit.violations)
         raise NotExpressible(f"the head breaks design rules of Loihi 2 (asp-neuro check --hw loihi2):\n{broken}")

@@ -31,10 +31,9 @@ from asp_neuro.chip.lava_limits import TICK_BITS, demand_buildable
 from asp_neuro.chip.wire import FIXED, FLOATING, Job, from_line, write_job
 from asp_neuro.errors import AspError, UsageError
 from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec
-from asp_neuro.model.episode import Answer
 from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver
-from asp_neuro.scenes.cloud import Chunks
 
 POLL_SECONDS = 0.2
 LEAVE_SECONDS = 2.0  # how long a killed group may take to be gone
@@ -100,7 +99,7 @@ class SessionOutput:
 
 def simulate(
     perceiver: Perceiver,
-    chunks: Chunks,
+    scenes: Any,
     exit_rule: ExitRule | None = None,
     *,
     order: np.ndarray | None = None,
@@ -112,7 +111,7 @@ def simulate(
     tag: str = FIXED,
     side: Side = SIMULATOR,
 ) -> list[Answer]:
-    """The answers of a batch of clouds on Lava, bit for bit those of `perceiver.answers`.
+    """The answers of a batch of scenes on Lava, bit for bit those of `perceiver.answers`.
 
     `on_answer(index, answer)` is called as soon as a cloud is done; `record` is a list that takes a CloudRun per
     cloud. `idle` adds time steps between observations, with `idle_seed` 0..idle at random: neither changes anything.
@@ -120,17 +119,17 @@ def simulate(
     """
     job = Job(
         head=perceiver.head,
-        n_steps=chunks.n_chunks,
-        host=perceiver.host,
-        chunks=chunks,
+        n_steps=perceiver.budget,
+        model=perceiver.spec,
+        scenes=scenes,
         exit_rule=perceiver.exit_rule if exit_rule is None else exit_rule,
         order=order,
-        drive_bound=perceiver.host.drive_bound(),
+        drive_bound=perceiver.spec.drive_bound(),
         tag=tag,
         idle=idle,
         idle_seed=idle_seed,
     )
-    if not len(chunks):
+    if not len(scenes):
         return []
     output = run_session(job, on_answer, deadline, record is not None, side)
     answers: list[Answer] = output.results

@@ -41,9 +41,8 @@ from asp_neuro.chip.processes.head import HeadProcess
 from asp_neuro.chip.processes.host import Host
 from asp_neuro.chip.processes.recorder import Recorder
 from asp_neuro.chip.wire import Job, read_job, to_line
-from asp_neuro.model.episode import Request, Response, episodes
-from asp_neuro.model.host import Host as HostArithmetic
-from asp_neuro.model.stability import Stability
+from asp_neuro.model.episode import Request, Response
+from asp_neuro.model.perceiver import Perceiver
 
 PHASES = {"_spike": "spiking", "_pre_mgmt": "pre-management", "_lrn": "learning", "_post_mgmt": "post-management"}
 FOREVER = 2**40  # time steps; the Host ends the run
@@ -215,7 +214,7 @@ def network(job: Job, results: int, records: list[int]) -> Host:
     """Host and head in a closed loop, with a recorder at each layer if records are wanted."""
     width = job.head.layers[-1].n_neurons
     head = HeadProcess(job.head, job.n_steps, job.drive_bound, taps=bool(records))
-    story = functools.partial(answer_clouds if job.chunks is not None else play_drives, job, results)
+    story = functools.partial(answer_scenes if job.scenes is not None else play_drives, job, results)
     host = Host(job.head.n_inputs, width, story, functools.partial(pauses, job))
     host.drive_out.connect(head.drive_in)
     head.u_out.connect(host.u_in)
@@ -234,17 +233,14 @@ def pauses(job: Job) -> Iterator[int]:
     return (int(rng.integers(job.idle + 1)) for _ in itertools.count())
 
 
-def answer_clouds(job: Job, results: int) -> Generator[Request, Response, None]:
-    """One cloud after the other through the episode generator; each answer leaves as soon as it is known."""
-    assert job.host is not None
-    assert job.chunks is not None
-    host = HostArithmetic(job.host)
-    units = job.head.layers[-1].units
-    stability = Stability(job.host, job.head.layers[-1])
-    for index in range(len(job.chunks)):
+def answer_scenes(job: Job, results: int) -> Generator[Request, Response, None]:
+    """One scene after the other through the episode generator; each answer leaves as soon as it is known."""
+    assert job.model is not None
+    perceiver = Perceiver(job.model, job.exit_rule)
+    for index in range(len(job.scenes)):
         one = slice(index, index + 1)
         order = None if job.order is None else job.order[one]
-        answers = yield from episodes(host, units, job.chunks[one], job.exit_rule, order, stability)
+        answers = yield from perceiver.story(job.scenes[one], order=order)
         _write(results, to_line(answers[0]))
 
 

@@ -11,24 +11,27 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from asp_neuro.heads.spec import HeadSpec, LayerSpec
+from asp_neuro import scenes
+from asp_neuro.bundle import layout
+from asp_neuro.grid.sections import build, leaves, settings
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.host import HostSpec
-from asp_neuro.scenes.cloud import Chunks
+from asp_neuro.model.spec import ModelSpec
 
 FIXED, FLOATING = "fixed_pt", "floating_pt"
-LAYER_ARRAYS = ("weight_int", "bias_int", "lambda_int", "theta_int", "theta_fire_int", "factor")
-CHUNK_ARRAYS = ("points", "members", "first", "second")
+SCENES = "scenes/"  # before the paths of a batch of scenes
+PLAIN = ("n_steps", "tag", "idle", "idle_seed")
+ARRAYS = ("order", "drives_int", "drive_bound")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One session's work: a head, and either clouds to answer (`host`, `chunks`) or drives to play (`drives_int`)."""
+    """One session's work: a head, and either scenes to answer (`model`, `scenes`) or drives to play (`drives_int`)."""
 
     head: HeadSpec
     n_steps: int  # most observations of an episode: sets the guard band
-    host: HostSpec | None = None
-    chunks: Chunks | None = None
+    model: ModelSpec | None = None
+    scenes: Any = None
     exit_rule: ExitRule = field(default_factory=ExitRule)
     order: np.ndarray | None = None  # [n, M]
     drives_int: np.ndarray | None = None  # [T, n, D]
@@ -39,23 +42,19 @@ class Job:
 
     @property
     def n_clouds(self) -> int:
-        return len(self.chunks) if self.chunks is not None else int(self.drives_int.shape[1])  # type: ignore[union-attr]
+        return len(self.scenes) if self.scenes is not None else int(self.drives_int.shape[1])  # type: ignore[union-attr]
 
 
 def write_job(file: BinaryIO, job: Job) -> None:
-    """Arrays by name, all else as one JSON text among them."""
-    arrays = {"order": job.order, "drives_int": job.drives_int, "drive_bound": job.drive_bound}
-    plain: dict[str, Any] = {name: getattr(job, name) for name in ("n_steps", "tag", "idle", "idle_seed")}
+    """Arrays by path, as in a bundle; all else as one JSON text among them."""
+    arrays = {**{name: getattr(job, name) for name in ARRAYS}, **layout.head_arrays(job.head)}
+    plain: dict[str, Any] = {name: getattr(job, name) for name in PLAIN}
     plain["exit_rule"] = dataclasses.asdict(job.exit_rule)
-    plain["state_bits"] = [layer.state_bits for layer in job.head.layers]
-    for index, layer in enumerate(job.head.layers):
-        arrays |= {f"head.{index}.{name}": getattr(layer, name) for name in LAYER_ARRAYS}
-    if job.host is not None:
-        arrays |= {f"host.{name}": array for name, array in job.host.arrays().items()}
-        plain |= {"scorer": job.host.scorer, "mask": job.host.mask}
-    if job.chunks is not None:
-        arrays |= {f"chunks.{name}": getattr(job.chunks, name) for name in CHUNK_ARRAYS}
-        plain["n_chunks"] = job.chunks.n_chunks
+    plain["names"] = {"form": job.head.form}
+    if job.model is not None:
+        arrays |= layout.section_arrays(job.model)
+        arrays |= {f"{SCENES}{path}": array for path, array in leaves(job.scenes).items()}
+        plain |= {"names": layout.names_of(job.model), "scenes": settings(job.scenes)}
     text = np.frombuffer(json.dumps(plain).encode(), dtype=np.uint8)
     np.savez(file, text=text, **{name: array for name, array in arrays.items() if array is not None})
 
@@ -65,23 +64,19 @@ def read_job(file: BinaryIO) -> Job:
     with np.load(file, allow_pickle=False) as archive:
         arrays = dict(archive)
     plain = json.loads(arrays.pop("text").tobytes())
-    layers = [
-        LayerSpec(**{name: arrays[f"head.{index}.{name}"] for name in LAYER_ARRAYS}, state_bits=bits)
-        for index, bits in enumerate(plain["state_bits"])
-    ]
-    host = chunks = None
-    if "scorer" in plain:
-        weights = {name[5:]: array for name, array in arrays.items() if name.startswith("host.")}
-        host = HostSpec(**weights, scorer=plain["scorer"], mask=plain["mask"])
-    if "n_chunks" in plain:
-        chunks = Chunks(**{name: arrays[f"chunks.{name}"] for name in CHUNK_ARRAYS}, n_chunks=plain["n_chunks"])
+    names = plain["names"]
+    head = layout.read_head(arrays, names["form"])
+    model = batch = None
+    if "scenes" in plain:
+        model = layout.read_model(arrays, head, names)
+        batch = build(scenes.KINDS[names["scene"]].batch, layout.below(arrays, SCENES), plain["scenes"])
     return Job(
-        head=HeadSpec(tuple(layers)),
-        host=host,
-        chunks=chunks,
+        head=head,
+        model=model,
+        scenes=batch,
         exit_rule=ExitRule(**plain["exit_rule"]),
-        **{name: arrays.get(name) for name in ("order", "drives_int", "drive_bound")},
-        **{name: plain[name] for name in ("n_steps", "tag", "idle", "idle_seed")},
+        **{name: arrays.get(name) for name in ARRAYS},
+        **{name: plain[name] for name in PLAIN},
     )
 
 

@@ -107,7 +107,7 @@ def simulator() -> Item:
         import numpy as np
 
         from asp_neuro.chip.session import run_head
-        from asp_neuro.heads.spec import run_reference
+        from asp_neuro.heads.soft.reference import run_reference
 
         head, drives_int = ten_steps()
         began = time.monotonic()
@@ -128,7 +128,8 @@ def ten_steps() -> tuple[HeadSpec, np.ndarray]:
     """A head of two layers of 4 neurons, and drives [10, 1, 4] that make both fire."""
     import numpy as np
 
-    from asp_neuro.heads.spec import HeadSpec, LayerSpec
+    from asp_neuro.heads.soft.layer import LayerSpec
+    from asp_neuro.heads.spec import HeadSpec
 
     rng = np.random.default_rng(0)
 

@@ -41,6 +41,11 @@ class CloudSet:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def inputs(self) -> np.ndarray:
+        """What a model looks at."""
+        return self.points
+
     def subset(self, index: Iterable[int] | np.ndarray) -> CloudSet:
         """The clouds at `index` (integers or a mask), in that order."""
         wanted = index if isinstance(index, np.ndarray) else np.array(list(index), np.int64)

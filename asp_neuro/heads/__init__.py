@@ -1,1 +1,6 @@
-"""Ways to run the spiking head, one file each."""
+"""Spiking heads as integer networks: the specification, and the forms of neuron that run it (`spec.FORMS`)."""
+
+from asp_neuro.heads.soft.form import SoftForm
+from asp_neuro.heads.spec import FORMS
+
+FORMS[SoftForm.name] = SoftForm()

@@ -1,106 +1,117 @@
 """HeadSpec: the frozen integer network that training ends on, every engine runs and the bundle stores.
 
-Grid: weights are even integers in [-256, 254] at scale 2^6, drives signed 16-bit integers at 2^6, leaks 0..4095 of
-4096, states signed 24-bit integers at scale 2^f with f >= 12 per layer. Neuron k has c_k 2^f units per float unit:
-`membrane / (2^f c_k)` is its membrane in the trained model's own unit.
+What a layer is made of, and who runs it, is a matter of its form: `FORMS` names the forms of neuron that a head can
+have. A form brings its layer class, checks, the plain reference, the engines and the bounds of its rounding.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from asp_neuro.errors import ConfigError
-from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN, align_shift, step_int
+from asp_neuro.errors import ConfigError, nearest
 
-WEIGHT_MIN, WEIGHT_MAX = -256, 254
 DRIVE_MAX = 2**15 - 1
-LEAK_MAX = 4095
-STATE_BITS_MIN, STATE_BITS_MAX = 12, 18
-FACTOR_MIN, FACTOR_MAX = 2.0**-100, 2.0**100  # so that a membrane in float units is a finite number
 SYNAPTIC_MAX = 2**31 - 1  # Lava's Dense and the chip add up in int32
+SOFT = "soft"
 
 
-@dataclass(frozen=True)
-class LayerSpec:
-    """One layer: H neurons on n inputs."""
+class HeadRun(NamedTuple):
+    """What drives [T, b, n] make of a head: [T, L, b, H] int64 each, and how often the state overflowed."""
 
-    weight_int: np.ndarray  # [H, n] int64
-    bias_int: np.ndarray  # [H] int64, state scale
-    lambda_int: np.ndarray  # [H] int64
-    theta_int: np.ndarray  # [H] int64, what the soft reset subtracts
-    theta_fire_int: np.ndarray  # [H] int64, what the membrane must exceed
-    factor: np.ndarray  # [H] float64, c_k
-    state_bits: int  # f
+    membranes: np.ndarray
+    spikes: np.ndarray
+    overflows: int
 
-    @property
-    def n_neurons(self) -> int:
-        return len(self.bias_int)
+
+class Engine(Protocol):
+    """Carries the state of a batch of scenes; `start` puts it at rest, `observe` takes one drive per scene."""
 
     @property
-    def units(self) -> np.ndarray:
-        """[H] float64: integer steps per float unit, c_k 2^f."""
-        return self.factor * 2.0**self.state_bits
+    def hit(self) -> np.ndarray | None:
+        """[b] first guard hit of the last observation (`guard.hit_words`), 0 for none; None: nobody looks."""
+
+    def start(self, batch: int) -> None: ...
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Go on with some scenes only."""
+
+    def observe(self, drive_int: np.ndarray) -> np.ndarray:
+        """Drives [b, n], whole numbers -> the last layer's membranes [b, H]."""
+
+
+class NeuronForm(Protocol):
+    """What a layer is made of and who runs it."""
+
+    name: str
+    neuron_type: str  # in a NetX file
+    layer: Any  # class of its layers
+
+    def validate(self, layers: tuple[Any, ...]) -> None: ...
+
+    def reference(self, head: HeadSpec, drives_int: np.ndarray) -> HeadRun: ...
+
+    def engine(self, head: HeadSpec, drive_bound: np.ndarray | None, n_steps: int | None) -> Engine:
+        """The fast engine; made for episodes of at most `n_steps` observations it looks for guard hits."""
+
+    def exact(self, head: HeadSpec) -> Engine | None:
+        """Exact arithmetic, neither truncated nor clipped; None: there is none."""
+
+    def drift(self, layer: Any, t: int) -> np.ndarray | None:
+        """[H] how far the exact membrane can be from the carried one after t observations; None: no bound is known."""
+
+    def largest(self, layer: Any) -> float:
+        """The largest |membrane| of a layer, in float units."""
+
+
+FORMS: dict[str, NeuronForm] = {}
 
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """L layers; layer 1 takes the drive, the others the sum of all earlier layers' spikes."""
+    """L layers; layer 1 takes the drive."""
 
-    layers: tuple[LayerSpec, ...]
-    timing: str = field(default="ticked")  # neurons update on an observation tick and hold their state otherwise
+    layers: tuple[Any, ...]
+    form: str = SOFT
 
     def __post_init__(self) -> None:
         if not self.layers:
             raise ConfigError("a head needs at least one layer")
-        if self.timing != "ticked":
-            raise ConfigError(f"timing '{self.timing}' is not known; known: ticked")
-        for number, layer in enumerate(self.layers, start=1):
-            _validate(layer, number, self.layers[0].n_neurons)
+        if self.form not in FORMS:
+            raise ConfigError(f"form of neuron '{self.form}' is not known{nearest(self.form, FORMS)}")
+        self.neurons.validate(self.layers)
+
+    @property
+    def neurons(self) -> NeuronForm:
+        return FORMS[self.form]
 
     @property
     def n_inputs(self) -> int:
         return int(self.layers[0].weight_int.shape[1])
 
+    @property
+    def n_neurons(self) -> int:
+        """Of the last layer: the width of the belief."""
+        return int(self.layers[-1].n_neurons)
 
-def _validate(layer: LayerSpec, number: int, width: int) -> None:
-    place = f"layer {number}"
-    arrays = {
-        "weight": (layer.weight_int, WEIGHT_MIN, WEIGHT_MAX),
-        "bias": (layer.bias_int, STATE_MIN, STATE_MAX),
-        "leak": (layer.lambda_int, 0, LEAK_MAX),
-        "theta": (layer.theta_int, 0, STATE_MAX),
-        "theta_fire": (layer.theta_fire_int, STATE_MIN, STATE_MAX),
-    }
-    if layer.weight_int.ndim != 2 or layer.weight_int.size == 0:
-        raise ConfigError(f"{place}: weights have shape {list(layer.weight_int.shape)}, expected [neurons, inputs]")
-    if number > 1 and layer.weight_int.shape[1] != width:
-        raise ConfigError(f"{place}: {layer.weight_int.shape[1]} inputs, but the spikes of {width} neurons arrive")
-    for name, (values, low, high) in arrays.items():
-        if not np.issubdtype(values.dtype, np.integer):
-            raise ConfigError(f"{place}: {name} is {values.dtype}, expected integers")
-        if name != "weight" and values.shape != (len(layer.weight_int),):
-            raise ConfigError(f"{place}: {name} has shape {list(values.shape)}, expected [{len(layer.weight_int)}]")
-        if values.max() > high:
-            raise ConfigError(f"{place}: {name} {values.max()} exceeds {high}")
-        if values.min() < low:
-            raise ConfigError(f"{place}: {name} {values.min()} is below {low}")
-    if (layer.weight_int % 2).any():
-        raise ConfigError(f"{place}: weight {layer.weight_int[layer.weight_int % 2 != 0][0]} is odd, weights are even")
-    if isinstance(layer.state_bits, bool) or not isinstance(layer.state_bits, (int, np.integer)):
-        raise ConfigError(f"{place}: state scale 2^{layer.state_bits!r} is not a whole power of two")
-    if not STATE_BITS_MIN <= layer.state_bits <= STATE_BITS_MAX:
-        limits = f"{STATE_BITS_MIN}..{STATE_BITS_MAX}"
-        raise ConfigError(f"{place}: state scale 2^{layer.state_bits} is outside 2^{limits}")
-    if layer.factor.shape != layer.bias_int.shape or not (np.isfinite(layer.factor) & (layer.factor > 0)).all():
-        raise ConfigError(f"{place}: every neuron needs a finite factor above 0")
-    if layer.factor.min() < FACTOR_MIN or layer.factor.max() > FACTOR_MAX:
-        raise ConfigError(
-            f"{place}: factors {layer.factor.min():.3g}..{layer.factor.max():.3g} are outside 2^-100..2^100"
-        )
-    if (layer.n_neurons != width) and number > 1:
-        raise ConfigError(f"{place}: {layer.n_neurons} neurons, but residual spikes need {width} in every layer")
+    @property
+    def units(self) -> np.ndarray:
+        """[H] float64: the last layer's integer steps per float unit."""
+        return np.asarray(self.layers[-1].units)
+
+    @property
+    def largest(self) -> float:
+        """The largest |membrane| of the last layer, in float units."""
+        return self.neurons.largest(self.layers[-1])
+
+    def reference(self, drives_int: np.ndarray) -> HeadRun:
+        """Drives [T, b, n] through the plainest form."""
+        return self.neurons.reference(self, drives_int)
+
+    def engine(self, drive_bound: np.ndarray | None = None, n_steps: int | None = None) -> Any:
+        return self.neurons.engine(self, drive_bound, n_steps)
 
 
 def synaptic_reach(spec: HeadSpec, drive_bound: np.ndarray | None = None) -> tuple[int, ...]:
@@ -115,46 +126,3 @@ def check_synaptic_sums(spec: HeadSpec, drive_bound: np.ndarray | None = None) -
     for number, reach in enumerate(synaptic_reach(spec, drive_bound), start=1):
         if reach > SYNAPTIC_MAX:
             raise ConfigError(f"layer {number}: synaptic sums can reach {reach}, int32 ends at {SYNAPTIC_MAX}")
-
-
-def choose_scales(max_weight: np.ndarray, max_membrane: np.ndarray, headroom: float = 2.0) -> tuple[np.ndarray, int]:
-    """Row factors c_k and the state scale f of a layer, from ranges seen on training data (float units).
-
-    c_k fills the 8 bits of its row, unless the 24-bit state would not hold `headroom` times the largest membrane at
-    f = 12; a zero row keeps 1 (or that cap). f is then the largest that keeps every neuron within the same headroom.
-    """
-    seen = np.maximum(np.asarray(max_membrane, dtype=np.float64), 1e-9)
-    row = np.asarray(max_weight, dtype=np.float64)
-    full = np.where(row > 0.0, WEIGHT_MAX / 64.0 / np.where(row > 0.0, row, 1.0), 1.0)
-    factor = np.minimum(full, STATE_MAX / (headroom * seen * 2.0**STATE_BITS_MIN))
-    room = STATE_MAX / (headroom * float((factor * seen).max()))
-    state_bits = int(np.clip(np.floor(np.log2(room)), STATE_BITS_MIN, STATE_BITS_MAX))
-    return factor, state_bits
-
-
-def run_reference(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Drives [T, batch, n] int64 -> membranes and spikes [T, L, batch, H] int64, and the number of overflows.
-
-    The plainest form of the integer head, for tests, golden vectors and `verify`; it is not fast.
-    """
-    n_steps, batch = drives_int.shape[:2]
-    width = spec.layers[0].n_neurons
-    membranes = np.zeros((n_steps, len(spec.layers), batch, width), dtype=np.int64)
-    spikes = np.zeros_like(membranes)
-    held = np.zeros((len(spec.layers), batch, width), dtype=np.int64)
-    fired = np.zeros_like(held)
-    overflows = 0
-    for t in range(n_steps):
-        z = drives_int[t].astype(np.int64)
-        for index, layer in enumerate(spec.layers):
-            if index > 0:
-                z = fired[:index].sum(axis=0)
-            shift = align_shift(layer.state_bits, first_layer=index == 0)
-            aligned = ((z @ layer.weight_int.T) << shift) + layer.bias_int
-            overflows += int((np.abs(aligned) > STATE_MAX).sum())
-            held[index], fired[index] = step_int(
-                held[index], fired[index], aligned, layer.lambda_int, layer.theta_int, layer.theta_fire_int
-            )
-            overflows += int(((held[index] == STATE_MAX) | (held[index] == STATE_MIN)).sum())
-        membranes[t], spikes[t] = held, fired
-    return membranes, spikes, overflows

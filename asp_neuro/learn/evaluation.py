@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from asp_neuro.certify import Recording
+from asp_neuro.grid.softmax import margin
 from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.model import Choose, Model, follow, learned, oracle
-from asp_neuro.model.exit import margin
 
 BATCH = 64
 SHARPER = (0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # inverse temperatures

@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from asp_neuro import bundle as bundles
 from asp_neuro.bundle import Bundle, make_golden
 from asp_neuro.data import load, locate
 from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.heads.soft.membrane import STATE_MAX
-from asp_neuro.learn.evaluation import Record, accuracy_at, evaluate
+from asp_neuro.learn.evaluation import accuracy_at, evaluate
 from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.model import Model
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.learn.training import load_model
+from asp_neuro.model.episode import episodes, play
+from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.report import say, table
 from asp_neuro.scenes.cloud import Chunking, Chunks
@@ -52,12 +55,12 @@ class Exported:
 
 def export(checkpoint: str | Path, data: str | Path | None = None, up: str | None = None) -> Exported:
     """A trained checkpoint -> a bundle (not yet written, not yet certified)."""
+    torch.set_num_threads(1)  # so that the same checkpoint gives the same file
     model, recipe, classes, stored = load_model(checkpoint)
     validation = _examples(recipe, classes, "validation", data, up)
     if not (model.head.deploy and model.head.has_scales):
         _discretise(model, recipe, classes, data, up)
-    head, host = model.head.spec(), model.host_spec()
-    perceiver = Perceiver(head, host, recipe.chunking, classes)
+    perceiver = Perceiver(model.spec(recipe.chunking, classes))
     record: dict[str, Any] = {
         "training": stored.get("report", {}),
         "discretised_at_export": not stored.get("deploy", False),
@@ -65,14 +68,11 @@ def export(checkpoint: str | Path, data: str | Path | None = None, up: str | Non
     unseen = "validation" not in recipe.data.also
     measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation, unseen)
     chunks = None if validation is None else validation.chunks[:N_GOLDEN]
-    golden = make_golden(head, _drives(perceiver, chunks), host, recipe.chunking, golden_points(recipe.chunking))
+    golden = make_golden(perceiver.spec, _drives(perceiver, chunks), golden_points(recipe.chunking))
     if measured is not None:
         record["deployment"] = measured
     made = Bundle(
-        head=head,
-        host=host,
-        chunking=recipe.chunking,
-        classes=classes,
+        model=perceiver.spec,
         recipe=recipe.as_dict(),
         golden=golden,
         record=record,
@@ -113,39 +113,55 @@ def _discretise(
 
 def _measure(model: Model, perceiver: Perceiver, examples: Examples, unseen: bool) -> tuple[dict[str, Any], Agreement]:
     """Float model, trained module and exported network side by side, at full budget, on the validation split."""
-    deployed = evaluate(model, examples)
+    trained = evaluate(model, examples)
     model.head.deploy = False
     floating = evaluate(model, examples)
     model.head.deploy = True
-    answers = []
+    engine, looks = _Counting(perceiver.new_head()), []
     for start in range(0, len(examples), BATCH):
-        answers += perceiver.answers(examples.chunks[start : start + BATCH])
-    labels = np.array([answer.label for answer in answers])
-    same = deployed.order == np.array([answer.order for answer in answers]).T  # [T, n]
+        story = episodes(perceiver.model, examples.chunks[start : start + BATCH], ExitRule())
+        looks.append(play(story, engine).looks)
+    labels = np.concatenate([part[-1].label for part in looks])
+    order = np.concatenate([np.stack([look.place for look in part]) for part in looks], axis=1)  # [T, n]
+    same = trained.order == order
     measured = {
         "split": "validation",
         "unseen": unseen,
         "n": len(examples),
         "float_accuracy": accuracy_at(floating)["M"],
         "deploy_accuracy": float((labels == examples.labels).mean()),
-        "firing_rate": [float(rate) for rate in deployed.firing_rate],
-        "largest_membrane": _largest(deployed, perceiver),
+        "firing_rate": [n / engine.n_updates for n in engine.n_spikes],
+        "largest_membrane": engine.largest,
     }
-    same_answer = float((labels == deployed.logits[-1].argmax(axis=1)).mean())
+    same_answer = float((labels == trained.logits[-1].argmax(axis=1)).mean())
     return measured, Agreement(same_answer, float(same[:FIRST].all(axis=0).mean()), float(same.all(axis=0).mean()))
 
 
-def _largest(record: Record, perceiver: Perceiver) -> list[int]:
-    """The largest integer membrane seen, per layer."""
-    pairs = zip(record.max_membrane, perceiver.head.layers, strict=True)
-    return [int(np.rint((seen * layer.units).max())) for seen, layer in pairs]
+class _Counting:
+    """An engine that counts spikes and notes the largest membranes: whole numbers, so that an export repeats."""
+
+    hit = None
+
+    def __init__(self, engine: Any) -> None:
+        self.engine, self.start, self.keep = engine, engine.start, engine.keep
+        self.n_updates = 0  # of the neurons of a layer
+        self.n_spikes = [0] * len(engine.spec.layers)
+        self.largest = [0] * len(engine.spec.layers)
+
+    def observe(self, drive_int: np.ndarray) -> np.ndarray:
+        membrane = self.engine.observe(drive_int)
+        self.n_updates += membrane.size
+        for layer, (spikes, state) in enumerate(zip(self.engine.spikes, self.engine.membranes, strict=True)):
+            self.n_spikes[layer] += int(np.count_nonzero(spikes))
+            self.largest[layer] = max(self.largest[layer], int(np.abs(state).max(initial=0.0)))
+        return membrane
 
 
 def _drives(perceiver: Perceiver, chunks: Chunks | None) -> np.ndarray:
     """Drives [T, b, n] for the golden vectors: of real clouds at full budget, or random ones within the bound."""
     if chunks is None:
-        bound = perceiver.host.drive_bound()
-        shape = (perceiver.chunking.n_chunks, N_GOLDEN, len(bound))
+        bound = perceiver.spec.drive_bound()
+        shape = (perceiver.budget, N_GOLDEN, len(bound))
         return np.rint(np.random.default_rng(0).uniform(-0.25, 0.25, shape) * bound).astype(np.int64)
     return perceiver.drives(chunks)
 

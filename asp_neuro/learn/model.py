@@ -11,17 +11,40 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asp_neuro.grid.sections import Affine, Norm
 from asp_neuro.learn.cloud_encoder import Encoder
 from asp_neuro.learn.mixer import Mixer
 from asp_neuro.learn.policy import VISITED, Policy
 from asp_neuro.learn.recipe import ModelRecipe
 from asp_neuro.learn.soft_head import Folded, SpikingHead, State
-from asp_neuro.model.host import HostSpec
-from asp_neuro.scenes.cloud import MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS, N_OUTLINE
+from asp_neuro.model.mixer import MixerSpec
+from asp_neuro.model.policy import FirstLook as FirstLookSpec
+from asp_neuro.model.policy import PolicySpec
+from asp_neuro.model.spec import ModelSpec
+from asp_neuro.scenes.cloud import MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS, N_OUTLINE, Chunking
+from asp_neuro.scenes.cloud_encoder import CloudSpec
+from asp_neuro.tasks.classify import ClassifySpec
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().float().cpu().numpy().copy()
+
+
+def _folded(weight: Tensor, bias: Tensor) -> Affine:
+    return Affine(_array(weight), _array(bias))
+
+
+def _affine(layer: nn.Linear) -> Affine:
+    return _folded(layer.weight, layer.bias)
+
+
+def _norm(layer: nn.LayerNorm) -> Norm:
+    return Norm(_array(layer.weight), _array(layer.bias))
 
 
 class Batch(NamedTuple):
@@ -100,50 +123,53 @@ class Model(nn.Module):
         self.policy.spread.copy_(seen.std(dim=0).clamp_min(1e-3))
 
     @torch.no_grad()
-    def host_spec(self) -> HostSpec:
-        """The host's part as plain data: normalisation and input scales folded in."""
-        encoder, mixer, policy = self.encoder, self.mixer, self.policy
+    def spec(self, how: Chunking, classes: tuple[str, ...]) -> ModelSpec:
+        """The deployed model as plain data: normalisation and input scales folded in."""
+        return ModelSpec(
+            scene=self._scene(how),
+            mixer=MixerSpec(
+                _norm(self.mixer.embedding_norm), _affine(self.mixer.project), _norm(self.mixer.drive_norm)
+            ),
+            head=self.head.spec(),
+            belief=_norm(self.belief_norm),
+            policy=self._policy(),
+            task=ClassifySpec(_affine(self.readout), classes),
+            budget=how.n_chunks,
+        )
+
+    def _scene(self, how: Chunking) -> CloudSpec:
+        encoder = self.encoder
         edge_weight, edge_bias = encoder.edge_in.fold()
         edge_weight = torch.cat([edge_weight[:, :3] / encoder.reach, edge_weight[:, 3:]], dim=1)
         token_weight, token_bias = encoder.token_in.fold()
         if encoder.moments:
             width = [-1 - at * N_MOMENTS // len(MOMENT_PARTS) for at in range(len(MOMENT_PARTS))]
             token_weight[:, width] /= encoder.reach
+        return CloudSpec(
+            edge_in=_folded(edge_weight, edge_bias),
+            edge_out=_affine(encoder.edge_out),
+            token_in=_folded(token_weight, token_bias),
+            token_out=_affine(encoder.token_out),
+            chunk=None if encoder.chunk is None else _folded(*encoder.chunk.fold()),
+            chunking=how,
+        )
+
+    def _policy(self) -> PolicySpec:
+        policy, first = self.policy, None
         descriptor = policy.from_descriptor.weight / policy.spread
-        tensors = {
-            "edge_in_weight": edge_weight,
-            "edge_in_bias": edge_bias,
-            "edge_out_weight": encoder.edge_out.weight,
-            "edge_out_bias": encoder.edge_out.bias,
-            "token_in_weight": token_weight,
-            "token_in_bias": token_bias,
-            "token_out_weight": encoder.token_out.weight,
-            "token_out_bias": encoder.token_out.bias,
-            "embedding_gain": mixer.embedding_norm.weight,
-            "embedding_bias": mixer.embedding_norm.bias,
-            "gates_weight": mixer.project.weight,
-            "gates_bias": mixer.project.bias,
-            "drive_gain": mixer.drive_norm.weight,
-            "drive_bias": mixer.drive_norm.bias,
-            "belief_gain": self.belief_norm.weight,
-            "belief_bias": self.belief_norm.bias,
-            "readout_weight": self.readout.weight,
-            "readout_bias": self.readout.bias,
-            "policy_belief": policy.from_belief.weight,
-            "policy_descriptor": descriptor,
-            "policy_bias": -descriptor @ policy.centre,
-            "policy_score": policy.weight,
-        }
-        if encoder.chunk is not None:
-            tensors["embedding_in_weight"], tensors["embedding_in_bias"] = encoder.chunk.fold()
         if policy.first is not None:  # a chunk's own, lowest and highest: thrice the same scales
-            outline = policy.first.from_outline
-            tensors["policy_first_weight"] = outline.weight / policy.spread.repeat(N_OUTLINE // N_DESCRIPTOR)
-            centre = policy.centre.repeat(N_OUTLINE // N_DESCRIPTOR)
-            tensors["policy_first_bias"] = outline.bias - tensors["policy_first_weight"] @ centre
-            tensors["policy_first_score"] = policy.first.weight
-        arrays = {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in tensors.items()}
-        return HostSpec(**arrays, scorer=policy.scorer, mask=self.mask)
+            outline, thrice = policy.first.from_outline, N_OUTLINE // N_DESCRIPTOR
+            weight = outline.weight / policy.spread.repeat(thrice)
+            bias = outline.bias - weight @ policy.centre.repeat(thrice)
+            first = FirstLookSpec(_folded(weight, bias), _array(policy.first.weight))
+        return PolicySpec(
+            from_belief=_array(policy.from_belief.weight),
+            from_descriptor=_folded(descriptor, -descriptor @ policy.centre),
+            score=_array(policy.weight),
+            first=first,
+            scorer=policy.scorer,
+            mask=self.mask,
+        )
 
     def look(self, batch: Batch) -> Sight:
         embedding = self.encoder(batch.points, batch.members, batch.lists)  # [b, M, D]

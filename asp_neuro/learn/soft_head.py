@@ -24,8 +24,9 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     from lava.lib.dl.slayer.neuron.base import Neuron
     from lava.lib.dl.slayer.synapse import Dense as DenseSynapse
 
+from asp_neuro.heads.soft.layer import LEAK_MAX, LayerSpec, choose_scales
 from asp_neuro.heads.soft.membrane import DRIVE_BITS, STATE_MAX, STATE_MIN, WEIGHT_BITS, align_shift, fires, rest
-from asp_neuro.heads.spec import LEAK_MAX, HeadSpec, LayerSpec, choose_scales
+from asp_neuro.heads.spec import HeadSpec
 
 
 class Folded(NamedTuple):

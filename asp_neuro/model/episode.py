@@ -1,24 +1,27 @@
-"""The whole story: clouds in, answers out, looking at as little of each as the evidence needs.
+"""The whole story: scenes in, looks out, looking at as little of each as the evidence needs.
 
-    cloud -> chunks + descriptors -> encoder -> mixer -> head -> belief -> policy / exit -> answer + trace
+    scene -> places + descriptors -> encoder -> mixer -> head -> belief -> policy / exit -> answer + looks
 
-`episodes` is a generator that plays the host's part for a batch of clouds: it yields drives and is sent what the head
-made of them, so that the same code serves every backend, with a batch of one on Lava. A cloud that exits leaves it.
+`episodes` is a generator that plays the host's part for a batch of scenes: it yields drives and is sent what the head
+made of them, so that the same code serves every backend, with a batch of one on Lava. A scene that exits leaves it.
+`play` lets an engine on this machine answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from asp_neuro.heads.soft.guard import Verdict
-from asp_neuro.model.exit import ExitReason, ExitRule, margin, probabilities
-from asp_neuro.model.host import Host
-from asp_neuro.model.stability import Look, Stability, Watch
-from asp_neuro.scenes.cloud import Chunks, describe
+from asp_neuro.grid.softmax import margin
+from asp_neuro.heads.spec import Engine
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.look import Look
+from asp_neuro.model.policy import Choice
+from asp_neuro.model.spec import Model
+
+T = TypeVar("T")
 
 
 class Request(NamedTuple):
@@ -31,165 +34,109 @@ class Request(NamedTuple):
 class Response(NamedTuple):
     """What the head answers, for the rows of the request."""
 
-    membrane: np.ndarray  # [b, H] last layer, whole numbers
+    membrane: np.ndarray  # [b, H] last layer
     hit: np.ndarray | None = None  # [b] first guard hit of this observation (`guard.hit_words`), 0 for none
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One cloud's answer and how it came about."""
-
-    label: int
-    probability: float
-    margin: float
-    observations: int
-    order: tuple[int, ...]
-    exit: ExitReason
-    margins: tuple[float, ...]  # after each observation
-    labels: tuple[int, ...]  # after each observation
-    probabilities: np.ndarray  # [C] at the stop
-    membrane: np.ndarray  # [H] int64, last layer at the stop
-    verdict: Verdict | None = None  # whether carrying the state is proven to change nothing; None: nobody looked
+Story = Generator[Request, Response, T]
 
 
-class Observation(NamedTuple):
-    """One chunk taken, and what is believed after it: what a robot's own loop sees (`Perceiver.episode`)."""
+class Played(NamedTuple):
+    """A batch of episodes that is over."""
 
-    step: int  # from 1
-    chunk: int
-    label: int
-    margin: float
-    probabilities: np.ndarray  # [C]
-    stops: bool  # whether the episode ends here
+    looks: list[Look]
+    geometry: np.ndarray  # [n, M, d] what the policy saw of each place (`Outlook`)
+    macs: int  # multiply-accumulates of the encoder
 
 
-Episodes = Generator[Request, Response, list[Answer]]
+class Batch:
+    """A batch of scenes; carry and belief have a row for each one under way, view and visited for every scene."""
 
-
-class _Batch:
-    """A batch of clouds; carry and belief have a row for each one under way, everything else for every cloud."""
-
-    def __init__(self, host: Host, chunks: Chunks) -> None:
-        n = len(chunks)
+    def __init__(self, model: Model, scenes: Any) -> None:
+        n = len(scenes)
+        self.model = model
+        self.view = model.encoder.view(scenes)
+        self.outlook = model.policy.outlook(self.view.descriptors)
         self.rows = np.arange(n)  # those under way
-        self.points = chunks.points.astype(np.float64)  # whole grid steps
-        self.members = chunks.members.astype(np.intp)
-        self.belongs = chunks.belongs()
-        self.tokens = np.empty((n, self.belongs.shape[2], len(host.spec.token_out_bias)))  # of the groups seen so far
-        self.known = np.zeros((n, self.belongs.shape[2]), dtype=bool)
-        descriptors = describe(chunks.coordinates(), chunks.mask())
-        self.geometry, self.first = host.geometry(descriptors), host.first_scores(descriptors)
-        self.visited = np.zeros((n, chunks.n_chunks), dtype=bool)
-        self.carry = np.zeros((n, host.spec.width))
-        self.belief = host.belief(np.zeros((n, len(host.spec.belief_gain))))
+        self.going: np.ndarray | None = None  # rows of the last look that go on
+        self.visited = np.zeros((n, model.spec.scene.n_places), dtype=bool)
+        self.carry = model.mixer.start(n)
+        self.belief = model.belief.start(n)
 
-    def keep(self, going: np.ndarray) -> None:
-        self.rows, self.carry, self.belief = self.rows[going], self.carry[going], self.belief[going]
+    def choose(self, t: int, order: np.ndarray | None) -> Choice:
+        """The next place of each scene, by the policy or of a given order [n, budget]; it counts as visited."""
+        if order is not None:
+            choice = Choice(order[self.rows, t - 1])
+        else:
+            choice = self.model.policy.choose(self.belief, self.outlook, self.rows, self.visited[self.rows], t)
+        self.visited[self.rows, choice.place] = True
+        return choice
 
+    def look(
+        self, t: int, choice: Choice, drive_int: np.ndarray, response: Response, logits: np.ndarray, rule: ExitRule
+    ) -> Look:
+        """The record of this observation, and whether it was the last."""
+        task = self.model.task
+        gap = task.pool(margin(logits))
+        crossed = rule.crossed(gap)
+        done = crossed if t < self.model.budget else np.ones(len(gap), dtype=bool)
+        return Look(
+            t, self.rows, *choice, drive_int, response.membrane, response.hit, self.belief, logits, gap,
+            task.label(logits), crossed, done,
+        )  # fmt: skip
 
-def encode(host: Host, batch: _Batch, chosen: np.ndarray) -> np.ndarray:
-    """Gates [b, 4 D] of the chosen chunk of each cloud; only its groups are encoded, and those in two chunks once."""
-    looked_at = batch.belongs[batch.rows, chosen]  # [b, G]
-    at, group = np.nonzero(looked_at & ~batch.known[batch.rows])
-    if len(at):
-        row = batch.rows[at]
-        batch.tokens[row, group] = host.tokens(batch.points[row[:, None], batch.members[row, group]])
-        batch.known[row, group] = True
-    at, group = np.nonzero(looked_at)  # sorted by cloud
-    starts = np.searchsorted(at, np.arange(len(chosen)))
-    return host.gates(np.maximum.reduceat(batch.tokens[batch.rows[at], group], starts, axis=0))
-
-
-def host_drives(host: Host, chunks: Chunks) -> np.ndarray:
-    """Drives [M, b, D] of all chunks in their own order: the host alone, without policy and head."""
-    batch, seen = _Batch(host, chunks), []
-    for chunk in range(chunks.n_chunks):
-        drive_int, batch.carry = host.mix(batch.carry, encode(host, batch, np.full(len(chunks), chunk)))
-        seen.append(drive_int)
-    return np.stack(seen)
-
-
-def choose(host: Host, batch: _Batch, order: np.ndarray | None, step: int, watch: Watch | None = None) -> np.ndarray:
-    """The next chunk of each cloud: the best-scored one not yet visited, or the next of a given order [n, M]."""
-    if order is not None:
-        return order[batch.rows, step]
-    if step == 0 and batch.first is not None:
-        return batch.first.argmax(axis=1)
-    scores, visited = host.scores(batch.belief, batch.geometry[batch.rows]), batch.visited[batch.rows]
-    if watch is not None and step > 0:  # the first choice rests on no membrane
-        watch.chose(scores, ~visited if host.spec.mask else np.ones_like(visited))
-    if host.spec.mask:
-        scores = np.where(visited, -1e9, scores)
-    return scores.argmax(axis=1)
+    def go_on(self, going: np.ndarray) -> None:
+        """Go on with these rows only."""
+        self.going = np.flatnonzero(going)
+        if len(self.going) < len(going):
+            self.rows, self.carry, self.belief = self.rows[going], self.carry[going], self.belief[going]
 
 
 def episodes(
-    host: Host,
-    units: np.ndarray,
-    chunks: Chunks,
-    exit_rule: ExitRule,
+    model: Model,
+    scenes: Any,
+    rule: ExitRule,
     order: np.ndarray | None = None,
-    stability: Stability | None = None,
-    on_observation: Callable[[int, Observation], None] | None = None,
-) -> Episodes:
-    """Play the episodes of a batch of clouds; `units` [H] are the last layer's integer steps per float unit.
-
-    With `stability`, and a head that reports guard hits, every answer carries a verdict on spike preservation.
-    `on_observation(row, observation)` is told every step of every cloud.
-    """
-    batch = _Batch(host, chunks)
-    watch = None if stability is None else Watch(stability, batch.geometry, exit_rule)
-    traces: list[list[tuple[int, int, float]]] = [[] for _ in range(len(chunks))]
-    answers: list[Answer | None] = [None] * len(chunks)
-    going: np.ndarray | None = None
-    for step in range(chunks.n_chunks):
-        chosen = choose(host, batch, order, step, watch)
-        batch.visited[batch.rows, chosen] = True
-        drive_int, batch.carry = host.mix(batch.carry, encode(host, batch, chosen))
-        response = yield Request(drive_int, going)
-        membrane = response.membrane / units
-        batch.belief = host.belief(membrane)
-        logits = host.logits(batch.belief)
-        gap, best = margin(logits), logits.argmax(axis=1)
-        for row, chunk, label, value in zip(batch.rows, chosen, best, gap, strict=True):
-            traces[row].append((int(chunk), int(label), float(value)))
-        crossed = exit_rule.crossed(gap)
-        done = crossed if step + 1 < chunks.n_chunks else np.ones(len(gap), dtype=bool)
-        if watch is not None:
-            watch.observed(Look(step + 1, batch.rows, membrane, batch.belief, logits, done, response.hit))
-        if on_observation is not None:
-            for at, row in enumerate(batch.rows):
-                seen = (int(chosen[at]), int(best[at]), float(gap[at]), probabilities(logits[at]), bool(done[at]))
-                on_observation(int(row), Observation(step + 1, *seen))
-        if done.any():
-            shares = probabilities(logits[done])
-            for place, (at, row) in enumerate(zip(np.flatnonzero(done), batch.rows[done], strict=True)):
-                reason = exit_rule.reason(float(gap[at]), bool(crossed[at]))
-                answers[row] = _answer(traces[row], shares[place], reason, response.membrane[at])
-        if done.all():
+    on_look: Callable[[Look], None] | None = None,
+) -> Story[Played]:
+    """Play the episodes of a batch of scenes; `on_look` is told every look as it is made."""
+    batch, looks = Batch(model, scenes), []
+    for t in range(1, model.budget + 1):
+        choice = batch.choose(t, order)
+        embedding = batch.view.embed(batch.rows, choice.place)
+        drive_int, batch.carry = model.mixer.step(batch.carry, embedding)
+        response = yield Request(drive_int, batch.going)
+        batch.belief = model.belief(response.membrane)
+        logits = model.task.logits(batch.belief, batch.view, batch.rows)
+        look = batch.look(t, choice, drive_int, response, logits, rule)
+        looks.append(look)
+        if on_look is not None:
+            on_look(look)
+        if look.done.all():
             break
-        going = np.flatnonzero(~done)
-        if done.any():
-            batch.keep(going)
-    told = [answer for answer in answers if answer is not None]
-    if watch is None:
-        return told
-    return [replace(answer, verdict=verdict) for answer, verdict in zip(told, watch.verdicts(), strict=True)]
+        batch.go_on(~look.done)
+    return Played(looks, batch.outlook.geometry, batch.view.macs)
 
 
-def _answer(
-    trace: list[tuple[int, int, float]], shares: np.ndarray, reason: ExitReason, membrane: np.ndarray
-) -> Answer:
-    chunks, labels, margins = zip(*trace, strict=True)
-    return Answer(
-        label=labels[-1],
-        probability=float(shares[labels[-1]]),
-        margin=margins[-1],
-        observations=len(trace),
-        order=chunks,
-        exit=reason,
-        margins=margins,
-        labels=labels,
-        probabilities=shares,
-        membrane=membrane.astype(np.int64),
-    )
+def play(story: Story[T], engine: Engine) -> T:
+    """Let an engine on this machine answer a story, to its end."""
+    try:
+        request = next(story)
+        while True:
+            if request.keep is None:
+                engine.start(len(request.drive_int))
+            else:
+                engine.keep(request.keep)
+            request = story.send(Response(engine.observe(request.drive_int), engine.hit))
+    except StopIteration as finished:
+        return finished.value
+
+
+def host_drives(model: Model, scenes: Any) -> np.ndarray:
+    """Drives [budget, b, D] of the places in their own order: the host alone, without policy and head."""
+    batch, drives = Batch(model, scenes), []
+    for place in range(model.budget):
+        embedding = batch.view.embed(batch.rows, np.full(len(batch.rows), place))
+        drive_int, batch.carry = model.mixer.step(batch.carry, embedding)
+        drives.append(drive_int)
+    return np.stack(drives)

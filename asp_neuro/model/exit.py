@@ -1,10 +1,9 @@
-"""When to stop looking: the margin, the stop test, and the reason for a stop (paper Thm. S4, J.1).
+"""When to stop looking: the stop test, and the reason for a stop (paper Thm. S4, J.1).
 
-    p       = softmax(logits)
-    Delta_t = p_(1) - p_(2) = (1 - exp(z_(2) - z_(1))) / sum_c exp(z_c - z_(1))       top-two probability gap
     stop at the first t with Delta_t > tau                                            strict
 
-An observation that crosses tau as the last one of the budget is a crossing like any other.
+Delta is the margin (`grid/softmax.py`). An observation that crosses tau as the last one of the budget is a crossing
+like any other.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from enum import Enum
 
 import numpy as np
 
-from asp_neuro.errors import InputError, UsageError
+from asp_neuro.errors import UsageError
 
 NEVER = -1  # the step of a cloud that crosses nowhere
 
@@ -33,30 +32,6 @@ class ExitReason(Enum):
         member._value_ = word
         member.sentence = sentence
         return member
-
-
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis in float64, [..., C] -> [..., C]."""
-    shifted = _shifted(logits)
-    weights = np.exp(shifted)
-    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
-
-
-def margin(logits: np.ndarray) -> np.ndarray:
-    """The top-two probability gap, [..., C] -> [...]; exact to rounding also near 0 and near 1."""
-    shifted = _shifted(logits)
-    runner_up = np.partition(shifted, -2, axis=-1)[..., -2]  # the best is 0 after the shift
-    return np.asarray(-np.expm1(runner_up) / np.exp(shifted).sum(axis=-1))
-
-
-def _shifted(logits: np.ndarray) -> np.ndarray:
-    """float64 logits with the best at 0; contiguous, so that a row sums the same alone and in a batch."""
-    values = np.ascontiguousarray(logits, dtype=np.float64)
-    if values.ndim == 0 or values.shape[-1] < 2:
-        raise InputError(f"exit: logits of shape {np.shape(logits)}, a margin needs at least 2 classes")
-    if not np.isfinite(values).all():
-        raise InputError(f"exit: {int((~np.isfinite(values)).sum())} of {values.size} logits are not finite")
-    return np.asarray(values - values.max(axis=-1, keepdims=True))
 
 
 def stops(margins: np.ndarray | float, tau: np.ndarray | float) -> np.ndarray:

@@ -1,13 +1,14 @@
-"""Decision stability: could rounding in the carried state have changed a choice of chunk, an exit test or the class?
+"""Decision stability: could rounding in the carried state have changed a choice of place, an exit test or the label?
 
-Equal spikes do not make equal membranes. With u the last layer's carried membrane in float units, the exact one lies
-in the box |u' - u| <= B, B_k = E_t / units_k (`guard.drift`), widened by the rounding of float64 itself. H neurons;
-mean() is over them; every |.| and product of vectors is element by element. The belief is b = gamma n + beta,
+Equal spikes do not make equal membranes. With u the last layer's carried membrane in float units as the host rounds it
+(step q), the exact one, rounded likewise, lies in the box |u' - u| <= B: B_k = E_t / units_k + q, 0 where E_t = 0
+(`guard.drift`). H neurons; mean() is over them; every |.| and product of vectors is element by element. The belief is
+b = gamma n + beta,
 
-    n = (u - mean u) / sigma,    sigma = sqrt(var u + eps).
+    n = (u - mean u) / sigma,    sigma = sqrt(var u + eps),
 
-The root mean square of u' - mean u' - (u - mean u) is at most r = sqrt(mean B^2), so that sd u' >= sd u - r, and on
-the box
+rounded to steps of p. The root mean square of u' - mean u' - (u - mean u) is at most r = sqrt(mean B^2), so that
+sd u' >= sd u - r, and on the box
 
     sigma' >= s = sqrt(max(sd u - r, 0)^2 + eps),    |sigma' - sigma| <= r,    |1/sigma' - 1/sigma| <= r / (sigma s),
     |n' - n| <= dn = (B (1 - 2/H) + mean B + |n| r) / s           (its own share of the mean counts once: 1 - 1/H, 1/H)
@@ -19,42 +20,52 @@ on the box, the mean value theorem gives
     |F(u') - F(u)| <= sum_k B_k (|N_k| / sigma + dN_k / s + |N_k| r / (sigma s)).                                   (*)
 
 eps stands under the root, so s >= sqrt(eps): a last layer that is nearly dead (sd <= r) has a huge bound, not none.
+Rounding the beliefs moves F by at most p sum_k |df/db_k| more (p / 2 in each of the two runs).
 
-Chunk: F = score(best) - score(m) for each rival m, z = W_u b + geometry, Y = gamma W_u^T (w (sech^2 z_best - sech^2
+Place: F = score(best) - score(m) for each rival m, z = W_u b + geometry, Y = gamma W_u^T (w (sech^2 z_best - sech^2
 z_m)). The slope of sech^2 is at most 4/(3 sqrt 3) < 0.77, hence dY = |gamma| |W_u|^T (1.54 |w| dz), dz = |W_u|
-(|gamma| dn). Scores are rounded to 2^-30, which may take 2^-31 off each of four of them: stable if every recorded gap
-exceeds (*) + 2^-29.
+(|gamma| dn). tanh is rounded to 2^-30: four of them may be off by 2^-31 and a little. Stable if every recorded gap
+exceeds (*) + p |w|^T |W_u| 1 + 2^-28 |w|^T 1.
 
-Exit: D_c = logit_1 - logit_c for the recorded best class 1, Y = gamma (R_1 - R_c), dY = 0, reach d_c from (*). The
-margin
+Exit: D_c = logit_1 - logit_c for the recorded best class 1, Y = gamma (R_1 - R_c), dY = 0, reach d_c from (*) plus
+p |R_1 - R_c|^T 1. The margin
 
     (1 - max_c e^-D_c) / (1 + sum_c e^-D_c)
 
 rises in every D_c while all are >= 0. Where D - d is positive the margin at D - d is the least; the margin at D + d
 is the largest among those where class 1 stays best. If class c can overtake (d_c > D_c) the margin is then c's lead
-over the others, at most its lead over class 1 alone, tanh((d_c - D_c) / 2). The test against tau is stable if the
-least exceeds tau or the largest does not; the class is stable if D > d.
+over the others, at most its lead over class 1 alone, tanh((d_c - D_c) / 2). As computed, a margin is off by less than
+2^-29 (exponentials rounded to 2^-40, the result to 2^-30). A scene's margin rises in those of its targets, so it lies
+between the task's pool of the least and of the largest. The test against tau is stable if the least exceeds tau or the
+largest does not; the label is stable if D > d for every target.
 
-Both tests are done first with d = |gamma| (|R_1| + |R_c|) . dn and |F(u') - F(u)| <= 2 |w| . dz, which settle nearly
-all.
+All tests are done first with d = |gamma| (|R_1| + |R_c|) . dn and |F(u') - F(u)| <= 2 |w| . dz, which settle nearly
+all. Bounds are rounded up to grids on which their products are exact, so that a verdict does not depend on the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from asp_neuro.heads.soft.guard import Verdict, drift, hit_place
-from asp_neuro.heads.spec import LayerSpec
+from asp_neuro.grid.arithmetic import BELIEF_BITS, EPSILON, EXP_BITS, exp, on_grid, tanh
+from asp_neuro.heads.soft.guard import Verdict, hit_place
+from asp_neuro.model.episode import Played
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.host import EPSILON, SCORE_STEP, HostSpec
+from asp_neuro.model.look import Look
+from asp_neuro.model.spec import Model
 
-SLACK = 1e-9  # for the last bits of ordinary float64, which depend on the order of sums
+BELIEF_STEP = 2.0**-BELIEF_BITS * (1.0 + 2.0**-10)  # p, and the last bits of what is rounded
+TANH_SLACK = 2.0**-28  # of four tanh
+MARGIN_SLACK = 2.0**-29
+SLOPE_BITS = 20
+LAST_BITS = 1e-9  # of the bounds themselves, relative
 SQUARED_SECH_SLOPE = 0.77
-INDEPENDENT = ("geometry", "belief", "additive")  # scorers whose choice does not depend on the belief
+BOUND_BITS, BOUND_WEIGHT_BITS = 20, 12  # grids of bounds and of the weights that they meet
+Test = Callable[[np.ndarray, np.ndarray], np.ndarray]  # leads and reaches [b, R, C] -> [b] bool
+HOPELESS = 4.0  # a normalised membrane that can be off by so much proves nothing
 
 
 @dataclass(frozen=True)
@@ -73,92 +84,174 @@ class Box:
 
 
 class Stability:
-    """The bounds for one model: its host and the last layer of its head."""
+    """The bounds for one model: what stands behind the last layer of its head."""
 
-    def __init__(self, host: HostSpec, last: LayerSpec) -> None:
-        self.spec = host
-        self.last = last
-        self.gain = host.belief_gain.astype(np.float64)
-        self.readout = host.readout_weight.astype(np.float64) * self.gain  # [C, H], gamma included
-        self.belief = host.policy_belief.astype(np.float64)  # [d, H]
-        self.policy = self.belief * self.gain  # [d, H], gamma included
-        self.score = host.policy_score.astype(np.float64)
-        self._drifts = np.empty((0, host.belief_gain.size))
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.last, self.form = model.spec.head.layers[-1], model.spec.head.neurons
+        self.gain = model.belief.gain
+        self.readout = model.task.weight * self.gain  # [C, H], gamma included
+        self.readout_bound = up(np.abs(self.readout), BOUND_WEIGHT_BITS)
+        self.readout_rounding = BELIEF_STEP * np.abs(model.task.weight).sum(axis=1)  # [C]
+        self.belief = model.policy.from_belief.weight  # [d, H]
+        self.policy_bound = up(np.abs(self.belief * self.gain), BOUND_WEIGHT_BITS)  # [d, H], gamma included
+        self.score = model.policy.score.weight[0]  # [d]
+        self.score_bound = up(np.abs(self.score), BOUND_WEIGHT_BITS)
+        spread = np.abs(self.belief).sum(axis=1)  # [d]
+        self.score_rounding = float(np.abs(self.score) @ (BELIEF_STEP * spread + TANH_SLACK))
+        self.slope_rounding = 2.0**-SLOPE_BITS * np.abs(self.belief * self.gain).sum(axis=0)  # [H]
+        self._reaches = np.empty((0, len(self.gain)))
 
     def box(self, membrane: np.ndarray, t: int | np.ndarray) -> Box:
-        """Carried membranes [b, H] in float units after observation t (1, 2, ...; [b] or one) -> their box."""
-        reach = self._reach(int(np.max(t)))[t] + 1e-12 * np.abs(membrane).max(axis=1, keepdims=True)
-        return make_box(membrane, reach)
+        """Membranes [b, H] as the head gave them after observation t (1, 2, ...; [b] or one) -> their box."""
+        rounded = self.model.belief.steps(membrane) * self.model.belief.step
+        return make_box(rounded, np.broadcast_to(self._reach(int(np.max(t)))[t], rounded.shape))
 
     def _reach(self, n_steps: int) -> np.ndarray:
-        """[n_steps + 1 or more, H] float units: the drift after each number of observations."""
-        if len(self._drifts) <= n_steps:
-            self._drifts = np.array([drift(self.last.lambda_int, t) / self.last.units for t in range(n_steps + 1)])
-        return self._drifts
+        """[n_steps + 1 or more, H] float units: how far the rounded exact membrane can be after each observation."""
+        if len(self._reaches) <= n_steps:
+            self._reaches = np.array([self._reach_at(t) for t in range(n_steps + 1)])
+        return self._reaches
 
-    def chunk_proven(
+    def _reach_at(self, t: int) -> np.ndarray:
+        drift = self.form.drift(self.last, t)
+        assert drift is not None
+        return np.where(drift > 0.0, drift / self.last.units * (1.0 + LAST_BITS) + self.model.belief.step, 0.0)
+
+    def choice_proven(
         self,
         box: Box,
         belief: np.ndarray,
         geometry: np.ndarray,
         scores: np.ndarray,
         rivals: np.ndarray,
-        cloud: np.ndarray | None = None,
+        scene: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Scores [b, M] with their best among the rivals [b, M] -> [b] whether the exact run takes the same chunk.
+        """Scores [b, M] with their best among the rivals [b, M] -> [b] whether the exact run takes the same place.
 
-        Geometry is [n, M, d]; row i of the others belongs to cloud[i] of it (none: to i).
+        Geometry is [n, M, d]; row i of the others belongs to scene[i] of it (none: to i).
         """
-        of = np.arange(len(scores)) if cloud is None else cloud
+        of = np.arange(len(scores)) if scene is None else scene
         rows = np.arange(len(scores))
         eligible = np.where(rivals, scores, -np.inf)
         best = eligible.argmax(axis=1)
         gaps = eligible[rows, best][:, None] - eligible  # inf where not eligible
         gaps[rows, best] = np.inf
-        proven = np.ones(len(scores), dtype=bool)
-        if self.spec.scorer in INDEPENDENT:
-            return proven
-        turn = box.turn @ np.abs(self.policy).T  # [b, d] dz
-        rounding = 2.0 / SCORE_STEP + SLACK * (1.0 + np.abs(self.score).sum())
-        row, rival = np.nonzero(gaps <= (2.0 * (turn @ np.abs(self.score)) + rounding)[:, None])
+        if not self.model.spec.policy.sees_belief:
+            return np.ones(len(scores), dtype=bool)
+        proven = (box.turn < HOPELESS).all(axis=1)
+        turn = bounded(box.turn) @ self.policy_bound.T  # [b, d] dz
+        coarse = 2.0 * (up(turn, BOUND_BITS) @ self.score_bound) + self.score_rounding
+        row, rival = np.nonzero(gaps <= coarse[:, None])
         if row.size:
-            pull = belief[row] @ self.belief.T  # [n, d]
+            pull = self.model.policy.from_belief(belief[row])  # [n, d]
             there, here = geometry[of[row], rival], geometry[of[row], best[row]]
             slope, bend = self.score_slope(pull + here, pull + there, turn[row])
-            held = gaps[row, rival] > change(box[row], slope, bend) + rounding
+            held = gaps[row, rival] > change(box[row], slope, bend) + self.score_rounding
             proven[row[~held]] = False
         return proven
 
     def score_slope(self, best: np.ndarray, rival: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """z of two chunks and dz, all [n, d] -> Y and dY [n, H] of score(best) - score(rival)."""
-        steeper = np.tanh(rival) ** 2 - np.tanh(best) ** 2
-        slope = (self.score * steeper) @ self.policy
-        bend = (2.0 * SQUARED_SECH_SLOPE * np.abs(self.score) * turn) @ np.abs(self.policy)
-        return slope, bend
+        """z of two places and dz, all [n, d] -> Y and dY [n, H] of score(best) - score(rival)."""
+        steeper = on_grid(self.score * (tanh(rival) ** 2 - tanh(best) ** 2), SLOPE_BITS)
+        slope = (steeper @ self.belief) * self.gain
+        bend = up(2.0 * SQUARED_SECH_SLOPE * np.abs(self.score) * turn, BOUND_BITS) @ self.policy_bound
+        return slope, bend + self.slope_rounding
 
     def exit_proven(self, box: Box, logits: np.ndarray, tau: float) -> np.ndarray:
-        """Logits [b, C] -> [b] whether the exact run's margin lies on the same side of tau."""
-        return self._settle(box, logits, lambda gap, reach: same_side(gap, reach, tau))
+        """Logits [b, R, C] -> [b] whether the exact run's margin lies on the same side of tau."""
+        pool = self.model.task.pool
 
-    def class_proven(self, box: Box, logits: np.ndarray) -> np.ndarray:
-        """Logits [b, C] -> [b] whether the exact run has the same best class."""
-        return self._settle(box, logits, lambda gap, reach: (gap > reach).all(axis=1))
+        def same_side(gap: np.ndarray, reach: np.ndarray) -> np.ndarray:
+            least, largest = margin_range(gap, reach)
+            return np.asarray((pool(least) > tau) | (pool(largest) <= tau))
 
-    def _settle(self, box: Box, logits: np.ndarray, test: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """A test of leads and reaches: with the coarse reach for all, with the fine one where that fails."""
-        gap = leads(logits)
-        slack = SLACK * (1.0 + np.abs(logits).max(axis=1, keepdims=True))
-        best = logits.argmax(axis=1)
-        coarse = box.turn @ np.abs(self.readout).T  # [b, C]
-        coarse += np.take_along_axis(coarse, best[:, None], axis=1) + slack
-        proven = np.asarray(test(gap, coarse))
-        left = np.flatnonzero(~proven)
+        return self._settle(box, logits, same_side)
+
+    def label_proven(self, box: Box, logits: np.ndarray) -> np.ndarray:
+        """Logits [b, R, C] -> [b] whether the exact run has the same best class for every target."""
+        return self._settle(box, logits, lambda gap, reach: (gap > reach).all(axis=(1, 2)))
+
+    def _settle(self, box: Box, logits: np.ndarray, test: Test) -> np.ndarray:
+        """A test of leads and reaches [b, R, C]: with the coarse reach for all, with the fine one where that fails."""
+        gap, best = leads(logits), logits.argmax(axis=2)  # [b, R, C], [b, R]
+        coarse = bounded(box.turn) @ self.readout_bound.T + self.readout_rounding  # [b, C]
+        both = coarse[:, None, :] + np.take_along_axis(coarse, best, axis=1)[..., None]
+        hopeful = (box.turn < HOPELESS).all(axis=1)
+        proven = np.asarray(test(gap, both)) & hopeful
+        left = np.flatnonzero(~proven & hopeful)
         if left.size:
-            slope = self.readout[best[left], None, :] - self.readout  # [n, C, H]
-            pairs = np.repeat(left, slope.shape[1])
-            fine = change(box[pairs], slope.reshape(len(pairs), -1), 0.0).reshape(len(left), -1)
-            proven[left] = test(gap[left], fine + slack[left])
+            proven[left] = test(gap[left], self._fine(box[left], best[left]))
         return proven
+
+    def _fine(self, box: Box, best: np.ndarray) -> np.ndarray:
+        """Best classes [b, R] -> reaches [b, R, C] by (*)."""
+        n_targets, (n_classes, width) = best.shape[1], self.readout.shape
+        slope = self.readout[best][:, :, None, :] - self.readout  # [b, R, C, H]
+        pairs = np.repeat(np.arange(len(best)), n_targets * n_classes)
+        moved = change(box[pairs], slope.reshape(-1, width), 0.0).reshape(-1, n_targets, n_classes)
+        return moved + self.readout_rounding[best][..., None] + self.readout_rounding
+
+    def verdicts(self, played: Played, rule: ExitRule) -> list[Verdict | None]:
+        """For each scene the first thing that is not proven; None if the head reported no hits."""
+        looks = played.looks
+        n_scenes = len(looks[0].rows)
+        if any(look.hit is None for look in looks) or self.form.drift(self.last, 1) is None:
+            return [None] * n_scenes
+        told: list[Verdict | None] = [PRESERVED] * n_scenes
+        for _, _, row, verdict in sorted(self._doubts(played, rule), key=lambda doubt: doubt[:2], reverse=True):
+            told[row] = verdict  # the earliest is written last
+        return told
+
+    def _doubts(self, played: Played, rule: ExitRule) -> Iterator[tuple[int, int, int, Verdict]]:
+        """(observation, rank within it, scene, verdict) of everything that is not proven."""
+        for look in played.looks:
+            words = np.asarray(look.hit)
+            for at in np.flatnonzero(words):
+                yield look.t, 0, int(look.rows[at]), spike_verdict(look.t, *hit_place(words[at]))
+        t = np.repeat([look.t for look in played.looks], [len(look.rows) for look in played.looks])
+        rows = joined(played.looks, "rows")
+        for rank, (kind, proven) in enumerate(self._decisions(played, rule, t, rows), start=1):
+            for at in np.flatnonzero(~proven):
+                sentence = f"After observation {t[at]} {DOUBTS[kind]}."
+                yield int(t[at]), rank, int(rows[at]), Verdict(False, sentence, step=int(t[at]), decision=kind)
+
+    def _decisions(
+        self, played: Played, rule: ExitRule, t: np.ndarray, rows: np.ndarray
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Kinds of decision, and for each of n looks at one scene whether it is proven, [n] bool."""
+        looks = played.looks
+        done, logits = joined(looks, "done"), joined(looks, "logits")
+        box = self.box(joined(looks, "membrane"), t)
+        if rule.tau is not None:
+            yield "exit", self.exit_proven(box, logits, rule.tau)
+        last = np.flatnonzero(done)
+        if rule.kappa is not None:
+            yield "exit", _at(last, self.exit_proven(box[last], logits[last], rule.kappa), len(t))
+        yield "class", _at(last, self.label_proven(box[last], logits[last]), len(t))
+        after = [look for look in looks if look.t > 1]
+        if after and after[0].rivals is not None:  # else the order was given
+            on = np.flatnonzero(~done)  # the choice after a look is recorded with the next one
+            belief = joined(looks, "belief")[on]
+            proven = self.choice_proven(
+                box[on], belief, played.geometry, joined(after, "scores"), joined(after, "rivals"), rows[on]
+            )
+            yield "chunk", _at(on, proven, len(t))
+
+
+def joined(looks: list[Look], name: str) -> np.ndarray:
+    """One array of all looks, one after the other."""
+    return np.concatenate([getattr(look, name) for look in looks])
+
+
+def up(x: np.ndarray, bits: int) -> np.ndarray:
+    """Rounded up to multiples of 2^-bits."""
+    return np.asarray(np.ceil(x * 2.0**bits) / 2.0**bits)
+
+
+def bounded(turn: np.ndarray) -> np.ndarray:
+    """Bounds on a grid; what is hopeless is told by itself, not by its size."""
+    return up(np.minimum(turn, HOPELESS), BOUND_BITS)
 
 
 def make_box(membrane: np.ndarray, reach: np.ndarray) -> Box:
@@ -171,7 +264,8 @@ def make_box(membrane: np.ndarray, reach: np.ndarray) -> Box:
     normal = centred / sigma
     n_neurons = membrane.shape[1]
     own = reach * (1.0 - 2.0 / n_neurons) + reach.mean(axis=1, keepdims=True)
-    return Box(normal, reach, (own + np.abs(normal) * radius) / least, sigma, least, radius)
+    turn = (own + np.abs(normal) * radius) / least * (1.0 + LAST_BITS)
+    return Box(normal, reach, turn, sigma, least, radius)
 
 
 def change(box: Box, slope: np.ndarray, bend: np.ndarray | float) -> np.ndarray:
@@ -183,96 +277,27 @@ def change(box: Box, slope: np.ndarray, bend: np.ndarray | float) -> np.ndarray:
     net = np.abs(slope - slope.mean(axis=1, keepdims=True) - box.normal * along)  # |N|
     net_off = bent + bent.mean(axis=1, keepdims=True) + normal * along_off + box.turn * (np.abs(along) + along_off)
     rate = net / box.sigma + net_off / box.least_sigma + net * box.radius / (box.sigma * box.least_sigma)
-    return np.asarray((box.reach * rate).sum(axis=1) * (1.0 + SLACK))
+    return np.asarray((box.reach * rate).sum(axis=1) * (1.0 + LAST_BITS))
 
 
 def leads(logits: np.ndarray) -> np.ndarray:
-    """[b, C] how far the best logit leads each class; inf for the best itself."""
-    gap = logits.max(axis=1, keepdims=True) - logits
-    np.put_along_axis(gap, logits.argmax(axis=1)[:, None], np.inf, axis=1)
+    """[..., C] how far the best logit leads each class; inf for the best itself."""
+    gap = logits.max(axis=-1, keepdims=True) - logits
+    np.put_along_axis(gap, logits.argmax(axis=-1)[..., None], np.inf, axis=-1)
     return gap
 
 
-def same_side(gap: np.ndarray, reach: np.ndarray, tau: float) -> np.ndarray:
-    """Leads and how far each may be off -> [b] whether every margin so reached lies on one side of tau."""
-    overtaken = np.tanh(np.maximum(reach - gap, 0.0).max(axis=1) / 2.0)
+def margin_range(gap: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Leads [..., C] and how far each may be off -> the least and the largest margin that can be computed."""
+    overtaken = tanh(np.maximum(reach - gap, 0.0).max(axis=-1) / 2.0)
     largest = np.maximum(lead_margin(gap + reach), overtaken)
-    return (lead_margin(gap - reach) - SLACK > tau) | (largest + SLACK <= tau)
+    return lead_margin(gap - reach) - MARGIN_SLACK, largest + MARGIN_SLACK
 
 
 def lead_margin(gap: np.ndarray) -> np.ndarray:
-    """The top-two margin of leads [b, C], inf for the best class; negative if another class leads."""
-    tail = np.exp(-np.maximum(gap, -700.0))
-    return np.asarray((1.0 - tail.max(axis=1)) / (1.0 + tail.sum(axis=1)))
-
-
-class Look(NamedTuple):
-    """What the host knew after an observation, row by row of the clouds then under way."""
-
-    t: int
-    rows: np.ndarray  # [b] clouds
-    membrane: np.ndarray  # [b, H] float units
-    belief: np.ndarray  # [b, H]
-    logits: np.ndarray  # [b, C]
-    done: np.ndarray  # [b] bool: the episode stops here
-    hit: np.ndarray | None  # [b] hit words
-
-
-class Watch:
-    """Follows a batch of episodes; at the end all their decisions are looked at together, which is cheap."""
-
-    def __init__(self, stability: Stability, geometry: np.ndarray, rule: ExitRule) -> None:
-        self.stability, self.geometry, self.rule = stability, geometry, rule
-        self.looks: list[Look] = []
-        self.choices: list[tuple[np.ndarray, np.ndarray]] = []  # scores and rivals, [b, M] each
-
-    def observed(self, look: Look) -> None:
-        self.looks.append(look)
-
-    def chose(self, scores: np.ndarray, rivals: np.ndarray) -> None:
-        """The choice after the last look, for the clouds that go on."""
-        self.choices.append((scores, rivals))
-
-    def verdicts(self) -> list[Verdict | None]:
-        """For each cloud the first thing that is not proven; None if the head reported no hits."""
-        n_clouds = len(self.geometry)
-        if any(look.hit is None for look in self.looks):
-            return [None] * n_clouds
-        found: list[Verdict | None] = [PRESERVED] * n_clouds
-        for _, _, row, verdict in sorted(self._doubts(), key=lambda doubt: doubt[:2], reverse=True):
-            found[row] = verdict  # the earliest is written last
-        return found
-
-    def _doubts(self) -> Iterator[tuple[int, int, int, Verdict]]:
-        """(observation, rank within it, cloud, verdict) of everything that is not proven."""
-        for look in self.looks:
-            words = np.asarray(look.hit)
-            for at in np.flatnonzero(words):
-                yield look.t, 0, int(look.rows[at]), spike_verdict(look.t, *hit_place(words[at]))
-        t = np.repeat([look.t for look in self.looks], [len(look.rows) for look in self.looks])
-        rows = np.concatenate([look.rows for look in self.looks])
-        for rank, (kind, proven) in enumerate(self._decisions(t, rows), start=1):
-            for at in np.flatnonzero(~proven):
-                sentence = f"After observation {t[at]} {DOUBTS[kind]}."
-                yield int(t[at]), rank, int(rows[at]), Verdict(False, sentence, step=int(t[at]), decision=kind)
-
-    def _decisions(self, t: np.ndarray, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-        """Kinds of decision, and for each of n looks at one cloud whether it is proven, [n] bool."""
-        rule, bounds = self.rule, self.stability
-        done, logits = (np.concatenate([getattr(look, name) for look in self.looks]) for name in ("done", "logits"))
-        box = bounds.box(np.concatenate([look.membrane for look in self.looks]), t)
-        if rule.tau is not None:
-            yield "exit", bounds.exit_proven(box, logits, rule.tau)
-        last = np.flatnonzero(done)
-        if rule.kappa is not None:
-            yield "exit", _at(last, bounds.exit_proven(box[last], logits[last], rule.kappa), len(t))
-        yield "class", _at(last, bounds.class_proven(box[last], logits[last]), len(t))
-        if self.choices:
-            on = np.flatnonzero(~done)
-            belief = np.concatenate([look.belief for look in self.looks])[on]
-            scores, rivals = (np.concatenate(part) for part in zip(*self.choices, strict=True))
-            proven = bounds.chunk_proven(box[on], belief, self.geometry, scores, rivals, rows[on])
-            yield "chunk", _at(on, proven, len(t))
+    """The top-two margin of leads [..., C], inf for the best class; 0 if another class leads."""
+    tail = on_grid(exp(-np.maximum(gap, 0.0)), EXP_BITS)
+    return np.asarray((1.0 - tail.max(axis=-1)) / (1.0 + tail.sum(axis=-1)))
 
 
 def _at(places: np.ndarray, values: np.ndarray, n: int) -> np.ndarray:

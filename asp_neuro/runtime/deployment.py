@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,17 +18,43 @@ from asp_neuro.bundle import Bundle
 from asp_neuro.certify import Certificate, Plan, Recording, monitor
 from asp_neuro.data import CloudSet, load, locate, read_cloud
 from asp_neuro.errors import CheckFailed, InputError, MissingError, UsageError
-from asp_neuro.model.episode import Answer
 from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver, really_equal
 from asp_neuro.report import progress, to_json
 from asp_neuro.runtime import energy, hardware
 from asp_neuro.runtime.machine import BATCH, FAST, Machine, OnAnswer, fast_answers
-from asp_neuro.scenes.cache import chunks_of
-from asp_neuro.scenes.cloud import Chunks
+from asp_neuro.scenes.cloud import Chunking
+from asp_neuro.scenes.cloud_encoder import CloudSpec
 
 SHAPES = 64  # built-in clouds that stand in where only the size of chunks matters
 PILOT_SEED = 0  # which calibration clouds plan where the validation clouds were trained on
+
+
+class Samples(Protocol):
+    """Labelled raw inputs: `CloudSet`, or what another kind of scene is fed with."""
+
+    @property
+    def inputs(self) -> Any:
+        """Of n scenes."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """[n], negative where nobody told."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    @property
+    def source(self) -> str: ...
+
+    def hashes(self) -> list[str]:
+        """One for each scene."""
+
+    def sha256(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -46,8 +72,19 @@ class Deployed:
 
     @property
     def perceiver(self) -> Perceiver:
-        b = self.bundle
-        return Perceiver(b.head, b.host, b.chunking, b.classes)
+        return Perceiver(self.bundle.model)
+
+    @property
+    def chunking(self) -> Chunking:
+        """How clouds are cut, for a model that looks at clouds."""
+        scene = self.bundle.model.scene
+        if not isinstance(scene, CloudSpec):
+            raise UsageError(f"'{self.path}' looks at scenes of kind '{scene.kind}', not at clouds")
+        return scene.chunking
+
+    def scenes(self, samples: Samples) -> Any:
+        """Raw inputs -> a batch of scenes; of many they are kept on disk."""
+        return self.bundle.model.scene.scenes(samples.inputs, samples.names, len(samples.names) > 1)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -70,9 +107,7 @@ def open_bundle(name: str | Path | None) -> Deployed:
 def load_perceiver(name: str | Path) -> Perceiver:
     """The Python way in: a bundle that answers, exiting at its certified threshold where it has a valid one."""
     deployed = open_bundle(name)
-    p = deployed.perceiver
-    rule, _ = exit_rule(deployed)
-    return Perceiver(p.head, p.host, p.chunking, p.classes, rule)
+    return Perceiver(deployed.bundle.model, exit_rule(deployed)[0])
 
 
 def exit_rule(
@@ -100,14 +135,14 @@ def clouds_of(
 ) -> CloudSet:
     """The labelled clouds of the bundle's recipe, or of `data`."""
     name = deployed.bundle.recipe["data"]["name"]
-    how = deployed.bundle.chunking
+    how = deployed.chunking
     found = load(locate(name, data), split, n_points=how.n_points, up=up, seed=seed, classes=deployed.bundle.classes)
     return found if limit is None else found.subset(np.arange(min(limit, len(found))))
 
 
 def one_cloud(deployed: Deployed, path: str | Path, up: str | None, seed: int = 0) -> CloudSet:
     """A single cloud from a file, its class unknown."""
-    points = read_cloud(path, n_points=deployed.bundle.chunking.n_points, up=up or "y", seed=seed)
+    points = read_cloud(path, n_points=deployed.chunking.n_points, up=up or "y", seed=seed)
     labels = np.full(1, -1, dtype=np.int64)
     return CloudSet(points[None], labels, (str(path),), deployed.bundle.classes, str(path))
 
@@ -130,7 +165,7 @@ def line(name: str, answer: Answer, truth: int, classes: tuple[str, ...]) -> dic
 
 def run(
     deployed: Deployed,
-    clouds: CloudSet,
+    samples: Samples,
     rule: ExitRule,
     machine: Machine = FAST,
     batch: int = BATCH,
@@ -145,57 +180,57 @@ def run(
     if machine is not FAST:
         demand_fit(deployed)
     perceiver = deployed.perceiver
-    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
+    scenes = deployed.scenes(samples)
     again = 0
 
     def heard(index: int, found: Answer) -> None:
         nonlocal again
         if recompute and not (found.verdict is not None and found.verdict.preserved):
-            found = perceiver.recompute(chunks[index : index + 1], rule)
+            found = perceiver.replay(scenes[index : index + 1], rule)[0]
             again += 1
         answers[index] = found
         if on_line is not None:
-            on_line(line(clouds.names[index], found, int(clouds.labels[index]), clouds.classes))
+            on_line(line(samples.names[index], found, int(samples.labels[index]), samples.classes))
 
     answers: dict[int, Answer] = {}
     began = time.perf_counter()
-    first = answered(machine, perceiver, chunks, rule, batch, heard)
+    first = answered(machine, perceiver, scenes, rule, batch, heard)
     seconds = time.perf_counter() - began
     final = [answers[index] for index in range(len(first))]
     report = {
-        **_report(deployed, clouds, final, machine.name),
+        **_report(deployed, samples, final, machine.name),
         "seconds": seconds,
         "recomputed": again if recompute else None,
     }
     report["preserved_share"] = _preserved_share(first)
-    report["equal_share"] = really_equal_share(perceiver, chunks, rule, first) if exact else None
+    report["equal_share"] = really_equal_share(perceiver, scenes, rule, first) if exact else None
     return report, final
 
 
-def compare_forms(deployed: Deployed, clouds: CloudSet, rule: ExitRule, batch: int = BATCH) -> dict[str, Any]:
+def compare_forms(deployed: Deployed, samples: Samples, rule: ExitRule, batch: int = BATCH) -> dict[str, Any]:
     """Streaming and prefix form of the same episodes: equal bit for bit, or CheckFailed, and what each costs."""
     from asp_neuro.model import prefix
 
-    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
-    starts = progress(range(0, len(chunks), batch), label="both forms")
-    return prefix.compare(deployed.perceiver, (chunks[start : start + batch] for start in starts), rule)
+    scenes = deployed.scenes(samples)
+    starts = progress(range(0, len(scenes), batch), label="both forms")
+    return prefix.compare(deployed.perceiver, (scenes[start : start + batch] for start in starts), rule)
 
 
 def answered(
-    machine: Machine, perceiver: Perceiver, chunks: Chunks, rule: ExitRule, batch: int, on_answer: OnAnswer
+    machine: Machine, perceiver: Perceiver, scenes: Any, rule: ExitRule, batch: int, on_answer: OnAnswer
 ) -> list[Answer]:
     """The answers of all clouds on a machine."""
     if machine.answers is None:
         raise UsageError(f"'{machine.name}' runs heads, it does not answer")
-    return machine.answers(perceiver, chunks, rule, batch, on_answer)
+    return machine.answers(perceiver, scenes, rule, batch, on_answer)
 
 
-def usage(deployed: Deployed, clouds: CloudSet, rule: ExitRule, batch: int = BATCH) -> energy.Usage:
+def usage(deployed: Deployed, samples: Samples, rule: ExitRule, batch: int = BATCH) -> energy.Usage:
     """Firing rates, chunk sizes and stops of a bundle on clouds: what its energy follows from."""
-    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=len(clouds) > 1)
-    starts = progress(range(0, len(chunks), batch), label="counting spikes")
-    source = f"a run on {len(clouds)} clouds of {clouds.source}"
-    return energy.measure(deployed.perceiver, (chunks[start : start + batch] for start in starts), rule, source)
+    scenes = deployed.scenes(samples)
+    starts = progress(range(0, len(scenes), batch), label="counting spikes")
+    source = f"a run on {len(samples.names)} clouds of {samples.source}"
+    return energy.measure(deployed.perceiver, (scenes[start : start + batch] for start in starts), rule, source)
 
 
 def recorded_usage(deployed: Deployed, rule: ExitRule, missing: MissingError) -> energy.Usage:
@@ -206,11 +241,11 @@ def recorded_usage(deployed: Deployed, rule: ExitRule, missing: MissingError) ->
     known = isinstance(rates, list) and all(isinstance(rate, float) for rate in rates)
     if not known or (rule.tau is not None and not rule.certified):
         raise missing
-    observations, where = float(b.chunking.n_chunks), "the whole budget"
+    observations, where = float(b.model.budget), "the whole budget"
     if rule.certified and found is not None:
         observations, where = found.mean_observations, "calibration split"
-    clouds = load("shapes", "test", n_points=b.chunking.n_points).subset(np.arange(SHAPES))
-    belongs = chunks_of(clouds.points, b.chunking, clouds.names, cache=False).belongs()
+    clouds = load("shapes", "test", n_points=deployed.chunking.n_points).subset(np.arange(SHAPES))
+    belongs = b.model.scene.parts_of(b.model.scene.scenes(clouds.points, clouds.names))
     source = (
         f"the bundle's record, nothing was run (firing rates: {stored.get('split')} split at full budget; "
         f"observations: {where}; chunk sizes: built-in shapes)"
@@ -222,7 +257,7 @@ def demand_fit(deployed: Deployed, name: str = "loihi2") -> None:
     """Refuse a head that breaks a design rule before anything is started for it."""
     golden = deployed.bundle.golden
     fit = hardware.check(
-        deployed.bundle.head, deployed.bundle.host, hardware.chip(name), golden.membranes, golden.spikes
+        deployed.bundle.head, deployed.bundle.model.mixer, hardware.chip(name), golden.membranes, golden.spikes
     )
     if not fit.fits:
         raise CheckFailed(
@@ -234,22 +269,22 @@ def _preserved_share(answers: list[Answer]) -> float:
     return float(np.mean([a.verdict is not None and a.verdict.preserved for a in answers]))
 
 
-def really_equal_share(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, answers: list[Answer]) -> float:
+def really_equal_share(perceiver: Perceiver, scenes: Any, rule: ExitRule, answers: list[Answer]) -> float:
     """The share of the answers that exact arithmetic gives too: spikes, chunks, exit and class."""
-    exact = [found for i in range(0, len(chunks), BATCH) for found in perceiver.replay(chunks[i : i + BATCH], rule)]
+    exact = [found for i in range(0, len(scenes), BATCH) for found in perceiver.replay(scenes[i : i + BATCH], rule)]
     return float(np.mean([really_equal(ours, theirs) for ours, theirs in zip(answers, exact, strict=True)]))
 
 
-def feedback(path: Path, deployed: Deployed, clouds: CloudSet, answers: list[Answer]) -> monitor.MonitorState:
+def feedback(path: Path, deployed: Deployed, samples: Samples, answers: list[Answer]) -> monitor.MonitorState:
     """Tell the monitor which certified answers were right; its state is saved before anything is said about it."""
     found = deployed.certificate
     if found is None or not found.certified:
         raise UsageError("--feedback watches certified answers, and this bundle has no certificate")
-    if (clouds.labels < 0).any():
-        raise InputError(f"{clouds.source}: --feedback needs the true class of every cloud")
+    if (samples.labels < 0).any():
+        raise InputError(f"{samples.source}: --feedback needs the true class of every cloud")
     state = _monitor_state(path, deployed.sha256, found.alpha)
     certified = [i for i, a in enumerate(answers) if a.exit is ExitReason.CERTIFIED]
-    state = monitor.update_all(state, [answers[i].label != clouds.labels[i] for i in certified])
+    state = monitor.update_all(state, [answers[i].label != samples.labels[i] for i in certified])
     files.write_text(path, to_json(state.to_dict()) + "\n")
     return state
 
@@ -265,17 +300,17 @@ def _monitor_state(path: Path, model_sha256: str, alpha: float) -> monitor.Monit
     return state
 
 
-def _report(deployed: Deployed, clouds: CloudSet, answers: list[Answer], backend: str) -> dict[str, Any]:
-    right = np.array([a.label for a in answers]) == clouds.labels
+def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend: str) -> dict[str, Any]:
+    right = np.array([a.label for a in answers]) == samples.labels
     certified = np.array([a.exit is ExitReason.CERTIFIED for a in answers])
-    known = bool((clouds.labels >= 0).all())
+    known = bool((samples.labels >= 0).all())
     reasons = [a.exit.value for a in answers]
     return {
         "backend": backend,
         "n": len(answers),
         "accuracy": float(right.mean()) if known else None,
         "mean_observations": float(np.mean([a.observations for a in answers])),
-        "budget": deployed.bundle.chunking.n_chunks,
+        "budget": deployed.bundle.model.budget,
         "certified_share": float(certified.mean()),
         "certified_risk": float(1.0 - right[certified].mean()) if known and certified.any() else None,
         "preserved_share": _preserved_share(answers),
@@ -284,13 +319,12 @@ def _report(deployed: Deployed, clouds: CloudSet, answers: list[Answer], backend
     }
 
 
-def record(deployed: Deployed, clouds: CloudSet) -> Recording:
-    """One full-budget pass of the deployed system over labelled clouds."""
-    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names)
-    answers = fast_answers(deployed.perceiver, chunks, ExitRule())
+def record(deployed: Deployed, samples: Samples) -> Recording:
+    """One full-budget pass of the deployed system over labelled scenes."""
+    answers = fast_answers(deployed.perceiver, deployed.scenes(samples), ExitRule())
     margins = np.array([a.margins for a in answers]).T  # [T, n]
     predictions = np.array([a.labels for a in answers]).T
-    return Recording.from_predictions(margins, predictions, clouds.labels)
+    return Recording.from_predictions(margins, predictions, samples.labels)
 
 
 @dataclass(frozen=True)
@@ -316,14 +350,26 @@ def certify(
     clouds, and tested on the others. With `exit_threshold` the exit stays there and what is certified is the acceptance
     of J.1: the margin at the stop.
     """
-    certificates.check_levels(alpha, delta)
     trained = deployed.bundle.recipe.get("data", {}).get("also", [])
     if "calibration" in trained:
         raise InputError(
             "this model was trained on its calibration clouds; a certificate needs clouds that it never saw"
         )
     splits = {name: clouds_of(deployed, data, name, up, None) for name in ("train", "validation", "calibration")}
-    hashes = {name: clouds.hashes() for name, clouds in splits.items()}
+    return certify_on(deployed, splits, alpha, delta, exit_threshold, pilot="validation" in trained)
+
+
+def certify_on(
+    deployed: Deployed,
+    splits: Mapping[str, Samples],
+    alpha: float = 0.05,
+    delta: float = 0.05,
+    exit_threshold: float | None = None,
+    pilot: bool = False,
+) -> Certification:
+    """The same on given splits: train, validation, calibration. `pilot`: a quarter of the calibration split plans."""
+    certificates.check_levels(alpha, delta)
+    hashes = {name: samples.hashes() for name, samples in splits.items()}
     certificates.check_disjoint(hashes["calibration"], hashes["train"], "training")
     certificates.check_disjoint(hashes["calibration"], hashes["validation"], "validation")
 
@@ -333,14 +379,14 @@ def certify(
 
     calibration, model = recorded("calibration"), deployed.sha256
     about: dict[str, Any] = {"model_sha256": model, "data_sha256": splits["calibration"].sha256(), "backend": "fast"}
-    if "validation" in trained:
+    if pilot:
         made, found = certificates.certify_alone(calibration, alpha, delta, seed=PILOT_SEED, **about)
         return Certification(made, found, certificates.pilot_split(calibration, PILOT_SEED)[1])
     made = certificates.make_plan(
         recorded("validation"),
         alpha,
         delta,
-        len(splits["calibration"]),
+        len(splits["calibration"].names),
         model_sha256=model,
         data_sha256=splits["validation"].sha256(),
     )

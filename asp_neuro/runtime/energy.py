@@ -31,15 +31,12 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.errors import ConfigError, InputError
-from asp_neuro.heads.soft.fast import FastHead
-from asp_neuro.heads.spec import HeadSpec
-from asp_neuro.model.episode import episodes
+from asp_neuro.model.episode import episodes, play
 from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
-from asp_neuro.model.host import Host, HostSpec
-from asp_neuro.model.perceiver import Perceiver, drive
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.spec import ModelSpec
 from asp_neuro.report import table
 from asp_neuro.runtime.hardware import Prices
-from asp_neuro.scenes.cloud import MOMENT_PAIRS, N_DESCRIPTOR, Chunking, Chunks
 
 # What is counted
 
@@ -94,35 +91,23 @@ class Activity:
                 raise InputError(f"energy: layer {number}: firing rate {rate} is outside 0..1")
 
 
-def components(host: HostSpec, head: HeadSpec, chunking: Chunking, activity: Activity) -> tuple[Component, ...]:
-    """Operations of one observation (and once per cloud), from the sizes of the weights: the one place that counts."""
-    if len(activity.rates) != len(head.layers):
-        raise InputError(f"energy: {len(activity.rates)} firing rates for {len(head.layers)} layers")
-    per_point = host.edge_in_weight.size + host.edge_out_weight.size
-    if host.moments:
-        per_point += len(MOMENT_PAIRS[0])
-    per_group = host.token_in_weight.size + host.token_out_weight.size
-    per_chunk = 0 if host.embedding_in_weight is None else host.embedding_in_weight.size
-    parts = [
-        Component("encoder", activity.groups * (chunking.group_size * per_point + per_group) + per_chunk),
-        Component("mixer", host.gates_weight.size + 2 * host.width),  # keep . h + write, read . h + skip
-    ]
-    for index, layer in enumerate(head.layers):
+def components(model: ModelSpec, activity: Activity) -> tuple[Component, ...]:
+    """Operations of one observation (and once per cloud), from the sizes of the weights."""
+    layers = model.head.layers
+    if len(activity.rates) != len(layers):
+        raise InputError(f"energy: {len(activity.rates)} firing rates for {len(layers)} layers")
+    parts = [Component("encoder", model.scene.macs(activity.groups)), Component("mixer", model.mixer.macs())]
+    for index, layer in enumerate(layers):
         synapses, leak = layer.weight_int.size, layer.n_neurons
         if index == 0:  # the drive is graded
             parts.append(Component("head layer 1", synapses + leak))
         else:  # the spikes of every layer before
             events = synapses * sum(activity.rates[:index])
             parts.append(Component(f"head layer {index + 1}", leak, synapses, events))
-    parts.append(Component("belief, read-out", host.readout_weight.size))
-    sees_belief, sees_geometry = host.scorer in ("bilinear", "belief"), host.scorer != "belief"
-    scores = sees_belief * host.policy_belief.size + chunking.n_chunks * host.policy_score.size
-    parts.append(Component("policy", scores))
-    geometry = sees_geometry * chunking.n_chunks * host.policy_descriptor.size
-    if (first := host.policy_first_weight) is not None:  # the outline counts once for all chunks
-        own = first[:, :N_DESCRIPTOR].size
-        geometry += chunking.n_chunks * (own + len(first)) + first.size - own
-    return (*parts, Component("policy, descriptors", geometry, once=True))
+    n_places = model.scene.n_places
+    parts.append(Component("belief, read-out", model.task.macs()))
+    parts.append(Component("policy", model.policy.macs(n_places)))
+    return (*parts, Component("policy, descriptors", model.policy.macs_once(n_places), once=True))
 
 
 def phase_boundary(a: Any, rate: float, fixed_rate: float, overhead: float, kappa: float) -> Any:
@@ -145,44 +130,50 @@ class Usage:
     repeats: float | None  # how often a chunk would be computed without carried state; None: unknown
 
 
-class SpikeCounter(FastHead):
-    """A head that notes the share of its neurons that fire."""
+class SpikeCounter:
+    """An engine that notes the share of its neurons that fire."""
 
-    def start(self, batch: int) -> None:
-        super().start(batch)
+    hit: np.ndarray | None = None
+
+    def __init__(self, engine: Any) -> None:
+        self.engine, self.keep = engine, engine.keep
         self.rates: list[np.ndarray] = []
 
+    def start(self, batch: int) -> None:
+        self.engine.start(batch)
+        self.rates = []
+
     def observe(self, drive_int: np.ndarray) -> np.ndarray:
-        membrane = super().observe(drive_int)
-        self.rates.append(np.stack([spikes.mean(axis=1, dtype=np.float64) for spikes in self.spikes]))  # [L, b]
-        return membrane
+        membrane = self.engine.observe(drive_int)
+        self.rates.append(np.stack([spikes.mean(axis=1, dtype=np.float64) for spikes in self.engine.spikes]))  # [L, b]
+        return np.asarray(membrane)
 
 
 def new_groups(looked_at: np.ndarray) -> np.ndarray:
     """Groups of the chunks in the order of looking [b, T, G] bool -> how many each look must encode [b, T]: a group in
-    two chunks is encoded once (`episode.encode`).
+    two chunks is encoded once (`CloudView.embed`).
     """
     known = np.logical_or.accumulate(looked_at, axis=1)
     known = np.concatenate([np.zeros_like(known[:, :1]), known[:, :-1]], axis=1)
     return (looked_at & ~known).sum(axis=2)
 
 
-def measure(perceiver: Perceiver, parts: Iterable[Chunks], rule: ExitRule, source: str) -> Usage:
-    """Run clouds at full budget, in the learned and in the fixed order; the margins tell where the rule stops."""
-    host, head = Host(perceiver.host), SpikeCounter(perceiver.head, perceiver.host.drive_bound())
+def measure(perceiver: Perceiver, parts: Iterable[Any], rule: ExitRule, source: str) -> Usage:
+    """Run scenes at full budget, in the learned and in the fixed order; the margins tell where the rule stops."""
+    model, engine = perceiver.model, SpikeCounter(perceiver.new_head())
     learned: list[np.ndarray] = []
     fixed: list[np.ndarray] = []
     margins: list[np.ndarray] = []
-    for chunks in parts:
-        belongs = chunks.belongs()  # [b, M, G]
-        in_order = np.tile(np.arange(chunks.n_chunks), (len(chunks), 1))
+    for scenes in parts:
+        belongs = perceiver.spec.scene.parts_of(scenes)  # [b, M, G]
+        in_order = np.tile(np.arange(perceiver.budget), (len(scenes), 1))
         for order, seen in ((None, learned), (in_order, fixed)):
-            answers = drive(episodes(host, perceiver.units, chunks, ExitRule(), order), head)
-            chosen = np.array([answer.order for answer in answers])
+            looks = play(episodes(model, scenes, ExitRule(), order), engine).looks
+            chosen = np.stack([look.place for look in looks], axis=1)  # [b, T]
             groups = new_groups(np.take_along_axis(belongs, chosen[..., None], axis=1))
-            seen.append(np.concatenate([groups.T[:, None], np.stack(head.rates)], axis=1))  # [T, 1 + L, b]
+            seen.append(np.concatenate([groups.T[:, None], np.stack(engine.rates)], axis=1))  # [T, 1 + L, b]
             if order is None:
-                margins.append(np.array([answer.margins for answer in answers]).T)  # [T, b]
+                margins.append(np.stack([look.margin for look in looks]))  # [T, b]
     if not learned:
         raise InputError("energy: no clouds to run")
     work, work_fixed, margin = (np.concatenate(found, axis=-1) for found in (learned, fixed, margins))
@@ -253,9 +244,7 @@ class Phase:
 class Estimate:
     """The energy of a model in a use of it. Energies are picojoules."""
 
-    host: HostSpec
-    head: HeadSpec
-    chunking: Chunking
+    model: ModelSpec
     usage: Usage
     prices: Prices
 
@@ -264,7 +253,7 @@ class Estimate:
         return Price(**self.prices.values["cmos_45nm"])
 
     def _components(self, activity: Activity) -> tuple[Component, ...]:
-        return components(self.host, self.head, self.chunking, activity)
+        return components(self.model, activity)
 
     @cached_property
     def parts(self) -> tuple[Component, ...]:
@@ -327,7 +316,7 @@ class Estimate:
             fixed_rate=sum(c.accumulates for c in then) / spiking,
             overhead=policy / (spiking * price.ac_pj),
             kappa=analog / analog_fixed,
-            fraction=usage.taken.observations / self.chunking.n_chunks,
+            fraction=usage.taken.observations / self.model.budget,
         )
 
     @property
@@ -340,13 +329,13 @@ class Estimate:
     def on_loihi1(self) -> float:
         """The head's part of one observation at Loihi 1's prices; every input of layer 1 counts as an event."""
         price = self.prices.values["loihi1"]
-        events = self.head.layers[0].weight_int.size + sum(c.accumulates for c in self.parts)
-        neurons = sum(layer.n_neurons for layer in self.head.layers)
+        events = self.model.head.layers[0].weight_int.size + sum(c.accumulates for c in self.parts)
+        neurons = sum(layer.n_neurons for layer in self.model.head.layers)
         return events * price["synaptic_operation_pj"] + neurons * price["neuron_update_active_pj"]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for `--json`: nanojoules."""
-        usage, budget = self.usage, self.chunking.n_chunks
+        usage, budget = self.usage, self.model.budget
         group = "cmos_45nm"
         return {
             "estimate": True,
@@ -407,7 +396,7 @@ class Estimate:
         taken, phase, ratios = self.usage.taken, self.phase, self.ratios
         symbols = f"a {phase.a:.1f}, lambda {phase.rate:.3f}, lambda0 {phase.fixed_rate:.3f}, r {phase.overhead:.2f}"
         rows = [
-            ("observations taken", f"{taken.observations:.2f} of {self.chunking.n_chunks} on average"),
+            ("observations taken", f"{taken.observations:.2f} of {self.model.budget} on average"),
             ("firing rate, by layer", ", ".join(f"{100.0 * rate:.1f} %" for rate in taken.rates)),
             ("energy at the exit", f"{self.at_exit / 1e6:.3f} uJ a cloud"),
             ("whole budget, fixed order", f"{self.fixed_order / 1e6:.3f} uJ a cloud, same model without policy"),

@@ -23,9 +23,11 @@ import numpy as np
 
 from asp_neuro import plain
 from asp_neuro.errors import ConfigError, MissingError, nearest
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import DRIVE_BITS
-from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, LayerSpec, run_reference, synaptic_reach
-from asp_neuro.model.host import HostSpec
+from asp_neuro.heads.soft.reference import run_reference
+from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, synaptic_reach
+from asp_neuro.model.mixer import MixerSpec
 from asp_neuro.report import table
 
 PRICES = "prices"  # the one file in hw_configs that describes no chip
@@ -269,7 +271,7 @@ class Design:
     """All that a rule may look at."""
 
     head: HeadSpec
-    host: HostSpec
+    mixer: MixerSpec
     limits: Limits
     cores: tuple[CoreUse, ...]
     statistics: HeadStatistics
@@ -342,14 +344,14 @@ def synaptic_sum(design: Design) -> list[Violation]:
     """No input may wrap the accumulator."""
     limit = (1 << (design.limits.accumulator_bits - 1)) - 1
     advice = "fewer inputs, or a smaller gain of the drive"
-    reach = synaptic_reach(design.head, design.host.drive_bound())
+    reach = synaptic_reach(design.head, design.mixer.drive_bound())
     return _too_large("synaptic_sum", list(reach), limit, advice)
 
 
 def drive_bits(design: Design) -> list[Violation]:
     """The proven largest drive fits its message; the host clips at 16 bits, and a clipped drive is wrong too."""
     limit = (1 << (design.limits.drive_bits - 1)) - 1
-    largest = int(design.host.drive_bound().max())
+    largest = int(design.mixer.drive_bound().max())
     if largest <= limit and largest < DRIVE_MAX:
         return []
     return [Violation("drive_bits", 1, largest, limit, "the drive can be clipped; use a smaller gain of the drive")]
@@ -486,7 +488,7 @@ def _core_table(report: FitReport) -> str:
 
 def check(
     head: HeadSpec,
-    host: HostSpec,
+    mixer: MixerSpec,
     hardware: Hardware,
     membranes: np.ndarray | None = None,
     spikes: np.ndarray | None = None,
@@ -494,16 +496,16 @@ def check(
     """All design rules. `membranes` and `spikes` [T, L, b, H] are a recorded run (a bundle's golden vectors);
     without them the head is probed with random drives of the host's mean and spread."""
     if membranes is None or spikes is None:
-        membranes, spikes, _ = run_reference(head, probe_drives(host))
+        membranes, spikes, _ = run_reference(head, probe_drives(mixer))
     peak = np.abs(membranes.astype(np.int64)).max(axis=(0, 2, 3))
     statistics = HeadStatistics(tuple(peak.tolist()), tuple(spikes.mean(axis=(0, 2, 3)).tolist()))
-    design = Design(head, host, hardware.limits, lay_out(head, hardware.limits), statistics)
+    design = Design(head, mixer, hardware.limits, lay_out(head, hardware.limits), statistics)
     found = tuple(violation for rule in RULES for violation in rule(design))
     return FitReport(hardware, design.cores, found)
 
 
-def probe_drives(host: HostSpec, seed: int = 0) -> np.ndarray:
+def probe_drives(mixer: MixerSpec, seed: int = 0) -> np.ndarray:
     """[T, b, n] int64: LayerNorm gives a drive the mean and the spread that its bias and gain say."""
     rng = np.random.default_rng(seed)
-    drive = rng.normal(size=(PROBE_STEPS, PROBE_CLOUDS, host.width)) * host.drive_gain + host.drive_bias
+    drive = rng.normal(size=(PROBE_STEPS, PROBE_CLOUDS, mixer.width)) * mixer.drive.gain + mixer.drive.bias
     return np.clip(np.rint(drive * 2.0**DRIVE_BITS), -DRIVE_MAX, DRIVE_MAX).astype(np.int64)

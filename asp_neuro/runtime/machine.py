@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.heads.spec import HeadSpec
-from asp_neuro.model.episode import Answer
 from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.report import progress
-from asp_neuro.scenes.cloud import Chunks
 
 BATCH = 256
 
 OnAnswer = Callable[[int, Answer], None]
 RunHead = Callable[[HeadSpec, np.ndarray], tuple[np.ndarray, np.ndarray]]  # drives [T, b, n] -> membranes, spikes
-Answers = Callable[[Perceiver, Chunks, ExitRule, int, OnAnswer], list[Answer]]  # clouds, rule, batch size, listener
+Answers = Callable[[Perceiver, Any, ExitRule, int, OnAnswer], list[Answer]]  # scenes, rule, batch size, listener
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Machine:
 
 def fast_head(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The fast engine on given drives [T, b, n]: membranes and spikes [T, L, b, H]."""
-    head = FastHead(spec, np.abs(drives_int).max(axis=(0, 1)).astype(np.float64))
+    head = spec.engine(np.abs(drives_int).max(axis=(0, 1)).astype(np.float64))
     head.start(drives_int.shape[1])
     membranes, spikes = [], []
     for step in drives_int:
@@ -45,12 +44,12 @@ def fast_head(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def fast_answers(
-    perceiver: Perceiver, chunks: Chunks, rule: ExitRule, batch: int = BATCH, on_answer: OnAnswer | None = None
+    perceiver: Perceiver, scenes: Any, rule: ExitRule, batch: int = BATCH, on_answer: OnAnswer | None = None
 ) -> list[Answer]:
-    """All clouds in batches on the fast engine; `on_answer(index, answer)` is called as they come."""
+    """All scenes in batches on the fast engine; `on_answer(index, answer)` is called as they come."""
     told = []
-    for start in progress(range(0, len(chunks), batch), label="answering"):
-        for place, answer in enumerate(perceiver.answers(chunks[start : start + batch], rule)):
+    for start in progress(range(0, len(scenes), batch), label="answering"):
+        for place, answer in enumerate(perceiver.answers(scenes[start : start + batch], rule)):
             if on_answer is not None:
                 on_answer(start + place, answer)
             told.append(answer)

@@ -17,8 +17,9 @@ import numpy as np
 
 from asp_neuro import files
 from asp_neuro.errors import ConfigError, InputError, MissingError
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import DRIVE_BITS, LEAK_BITS, WEIGHT_BITS
-from asp_neuro.heads.spec import HeadSpec, LayerSpec
+from asp_neuro.heads.spec import HeadSpec
 
 FORMAT = "asp-neuro head"
 VERSION = 1
@@ -28,6 +29,8 @@ NOTE = (
     " is rectified. The leak rounds toward zero and states saturate at 24 bits. Neurons update once per observation"
     " (tick). NIR's v_reset does not apply."
 )
+
+TIMING = {"soft": "ticked"}  # what a form is called in the file
 
 
 def graph(head: HeadSpec, model_sha256: str = "") -> Any:
@@ -47,7 +50,7 @@ def graph(head: HeadSpec, model_sha256: str = "") -> Any:
         "format": FORMAT,
         "version": VERSION,
         "layers": len(head.layers),
-        "timing": head.timing,
+        "timing": TIMING[head.form],
         "drive_bits": DRIVE_BITS,
         "note": NOTE,
         "model_sha256": model_sha256 or "none",
@@ -109,7 +112,8 @@ def _head(found: Any) -> HeadSpec:
         raise InputError("a NIR graph, but not a head that was written here (its metadata are missing)")
     n_layers = int(about["layers"])
     layers = tuple(_layer(found.nodes[f"affine_{n}"], found.nodes[f"lif_{n}"]) for n in range(1, n_layers + 1))
-    return HeadSpec(layers, timing=about["timing"])
+    forms = {timing: form for form, timing in TIMING.items()}
+    return HeadSpec(layers, forms.get(about["timing"], about["timing"]))
 
 
 def _layer(affine: Any, neuron: Any) -> LayerSpec:

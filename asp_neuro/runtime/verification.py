@@ -1,7 +1,7 @@
 """Is the deployed network the trained one? Golden vectors, random heads and real clouds through every engine.
 
 Each comparison is an equality: spikes and membranes of every layer at every observation, and answers (class, chunk
-order, number of observations, exit, last membrane). Margins are compared at 1e-9 (their last bits may differ).
+order, number of observations, exit, last membrane, margins, probabilities).
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.bundle import Bundle, host_drives_now
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import align_shift
-from asp_neuro.heads.spec import HeadSpec, LayerSpec, run_reference
-from asp_neuro.model.episode import Answer
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.perceiver import Perceiver, drive
+from asp_neuro.model.look import Answer
+from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.runtime.machine import FAST, Machine, RunHead
-from asp_neuro.scenes.cloud import Chunks
 
 N_RANDOM = 3
-COMPARED = ("drives", "spikes", "membranes", "answers")
+COMPARED = ("drives", "spikes", "membranes", "answers", "orders", "exits")
+ANSWERED = ("order", "observations", "exit", "label", "labels", "membrane", "margins", "probability", "probabilities")
+WORDS = {"membrane": "last membrane", "margins": "margin"}
 
 
 @dataclass
@@ -89,37 +91,27 @@ def compare_host(findings: Findings, bundle: Bundle) -> None:
 
 
 def compare_answers(findings: Findings, name: str, ids: list[str], expected: list[Answer], found: list[Answer]) -> None:
-    """Answers of one engine against those of another, cloud by cloud."""
+    """Answers of one engine against those of another, scene by scene: every printed number, bit for bit."""
     findings.took(name)
-    for cloud, ours, theirs in zip(ids, expected, found, strict=True):
+    for scene, ours, theirs in zip(ids, expected, found, strict=True):
         findings.compared["answers"] += 1
-        for what in ("order", "labels", "observations", "exit"):
-            if getattr(ours, what) != getattr(theirs, what):
-                here = {"expected": str(getattr(ours, what)), "found": str(getattr(theirs, what))}
-                findings.note(1, {"engine": name, "where": "clouds", "what": what, "cloud": cloud, **here})
+        findings.compared["orders"] += 1
+        findings.compared["exits"] += 1
+        for what in ANSWERED:
+            one, other = getattr(ours, what), getattr(theirs, what)
+            if not np.array_equal(np.asarray(one), np.asarray(other)):
+                here = {"engine": name, "where": "clouds", "what": WORDS.get(what, what), "cloud": scene}
+                findings.note(1, {**here, **_first_apart(one, other, ours.observations)})
                 break
-        else:
-            wrong = np.flatnonzero(ours.membrane != theirs.membrane)
-            far = np.abs(np.subtract(ours.margins, theirs.margins)).max() > 1e-9
-            if len(wrong) or far:
-                what = "last membrane" if len(wrong) else "margin"
-                neuron = int(wrong[0]) if len(wrong) else None
-                pair = (ours.membrane, theirs.membrane) if len(wrong) else (ours.margins, theirs.margins)
-                values = (int(x[wrong[0]]) for x in pair) if len(wrong) else (float(x[-1]) for x in pair)
-                expected_value, found_value = values
-                findings.note(
-                    1,
-                    {
-                        "engine": name,
-                        "where": "clouds",
-                        "what": what,
-                        "cloud": cloud,
-                        "step": ours.observations,
-                        "neuron": neuron,
-                        "expected": expected_value,
-                        "found": found_value,
-                    },
-                )
+
+
+def _first_apart(one: Any, other: Any, step: int) -> dict[str, Any]:
+    """Where two values of an answer differ first."""
+    mine, theirs = np.asarray(one), np.asarray(other)
+    if mine.dtype.kind not in "iuf" or mine.shape != theirs.shape or mine.ndim != 1:
+        return {"expected": str(one), "found": str(other)}
+    at = int(np.flatnonzero(mine != theirs)[0])
+    return {"step": step, "place": at, "expected": mine[at].item(), "found": theirs[at].item()}
 
 
 def random_heads(seed: int, n: int) -> list[tuple[HeadSpec, np.ndarray]]:
@@ -151,7 +143,7 @@ def _random_layer(rng: np.random.Generator, n_inputs: int, n_neurons: int, first
 
 def verify(
     bundle: Bundle,
-    chunks: Chunks | None,
+    scenes: Any | None,
     ids: list[str],
     rule: ExitRule,
     machines: Mapping[str, Machine] = MappingProxyType({"fast": FAST}),
@@ -164,36 +156,36 @@ def verify(
     golden = bundle.golden
     drives = golden.drives_int.astype(np.int64)
     expected = (golden.membranes.astype(np.int64), golden.spikes.astype(np.int64))
-    again = {"reference": lambda spec, d: run_reference(spec, d)[:2]}
+    again = {"reference": lambda spec, d: spec.reference(d)[:2]}
     compare_host(findings, bundle)
     compare_heads(findings, "golden vectors", bundle.head, drives, expected, {**again, **heads})
     for number, (spec, random_drives) in enumerate(random_heads(seed, N_RANDOM), start=1):
-        wanted = run_reference(spec, random_drives)[:2]
+        wanted = spec.reference(random_drives)[:2]
         compare_heads(findings, f"random head {number}", spec, random_drives, wanted, anyones)
-    if chunks is not None and len(chunks):
-        _verify_clouds(findings, bundle, chunks, ids, rule, machines, heads)
+    if scenes is not None and len(scenes):
+        _verify_scenes(findings, bundle, scenes, ids, rule, machines, heads)
     return findings
 
 
-def _verify_clouds(
+def _verify_scenes(
     findings: Findings,
     bundle: Bundle,
-    chunks: Chunks,
+    scenes: Any,
     ids: list[str],
     rule: ExitRule,
     machines: Mapping[str, Machine],
     heads: Mapping[str, RunHead],
 ) -> None:
-    perceiver = Perceiver(bundle.head, bundle.host, bundle.chunking, bundle.classes, rule)
-    drives = perceiver.drives(chunks)
-    expected = run_reference(bundle.head, drives)[:2]
+    perceiver = Perceiver(bundle.model, rule)
+    drives = perceiver.drives(scenes)
+    expected = bundle.head.reference(drives)[:2]
     compare_heads(findings, "clouds", bundle.head, drives, expected, heads)
-    whole = drive(perceiver.play(chunks), perceiver.new_head())
-    singly = [drive(perceiver.play(chunks[i : i + 1]), perceiver.new_head())[0] for i in range(len(chunks))]
+    whole = perceiver.answers(scenes)
+    singly = [perceiver.answers(scenes[i : i + 1])[0] for i in range(len(scenes))]
     compare_answers(findings, "fast (one by one)", ids, whole, singly)
     for name, machine in machines.items():
         if machine.answers is not None and machine is not FAST:
-            answers = machine.answers(perceiver, chunks, rule, len(chunks), lambda index, answer: None)
+            answers = machine.answers(perceiver, scenes, rule, len(scenes), lambda index, answer: None)
             compare_answers(findings, name, ids, whole, answers)
 
 

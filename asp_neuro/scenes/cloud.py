@@ -23,6 +23,8 @@ from fractions import Fraction
 import numpy as np
 
 from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.grid.arithmetic import DESCRIPTOR_BITS, on_grid
+from asp_neuro.grid.sections import Array, leaf
 
 GRID = 2.0**14  # grid steps per unit length
 N_DESCRIPTOR = 8
@@ -72,11 +74,11 @@ class Chunking:
 class Chunks:
     """A batch of n clouds, cut. Indices point into `points`; rows past `n_distinct` repeat the first point, unused."""
 
-    points: np.ndarray  # [n, P, 3] int16, coordinates in grid steps, sorted
-    members: np.ndarray  # [n, G, K] uint16, the points of each group, nearest first (the centre itself)
-    first: np.ndarray  # [n, G] int8, the chunk of each group
-    second: np.ndarray  # [n, G] int8, its second chunk, or -1
-    n_chunks: int
+    points: Array = leaf("i2", "n", "P", 3)  # coordinates in grid steps, sorted
+    members: Array = leaf("u2", "n", "G", "K")  # the points of each group, nearest first (the centre itself)
+    first: Array = leaf("i1", "n", "G")  # the chunk of each group
+    second: Array = leaf("i1", "n", "G")  # its second chunk, or -1
+    n_chunks: int = 0
 
     def __len__(self) -> int:
         return len(self.points)
@@ -243,15 +245,19 @@ def cut(points: np.ndarray, how: Chunking, names: Sequence[str] | None = None) -
 
 
 def describe(points: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Coordinates [n, P, 3] and chunk masks [n, M, P] -> descriptors [n, M, 8] (Eq. 3)."""
+    """Coordinates [n, P, 3] and chunk masks [n, M, P] -> descriptors [n, M, 8] (Eq. 3), multiples of 2^-16.
+
+    The mean is rounded before it is used, so that for coordinates on the grid every sum here is exact.
+    """
     inside = mask.astype(points.dtype)
     count = inside.sum(axis=2)[..., None]  # [n, M, 1]
-    mean = (inside @ points) / count  # [n, M, 3]
+    mean = on_grid((inside @ points) / count, DESCRIPTOR_BITS)  # [n, M, 3]
     variance = np.maximum((inside @ points**2) / count - mean**2, 0.0)
     square = (points**2).sum(axis=2)[:, None, :] - 2.0 * (mean @ points.transpose(0, 2, 1))  # |x|^2 - 2 x.mean
     norm = (mean**2).sum(axis=2)
     radius = np.sqrt(np.maximum(np.where(mask, square, -np.inf).max(axis=2) + norm, 0.0))
-    return np.concatenate([mean, variance, radius[..., None], np.sqrt(norm)[..., None]], axis=2)
+    values = np.concatenate([mean, variance, radius[..., None], np.sqrt(norm)[..., None]], axis=2)
+    return on_grid(values, DESCRIPTOR_BITS)
 
 
 def _name(names: Sequence[str] | None, index: int) -> str:

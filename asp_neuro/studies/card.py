@@ -59,8 +59,8 @@ def results(name: str, data: str | None) -> dict[str, str]:
     rule, promise = deployment.exit_rule(deployed)
     full, _ = deployment.run(deployed, clouds, deployment.exit_rule(deployed, no_exit=True)[0])
     early, _ = deployment.run(deployed, clouds, rule, exact=True)
-    cores = hardware.check(b.head, b.host, hardware.chip("loihi2"), b.golden.membranes, b.golden.spikes)
-    cost = Estimate(b.host, b.head, b.chunking, deployment.usage(deployed, clouds, rule), hardware.prices())
+    cores = hardware.check(b.head, b.model.mixer, hardware.chip("loihi2"), b.golden.membranes, b.golden.spikes)
+    cost = Estimate(b.model, deployment.usage(deployed, clouds, rule), hardware.prices())
     error = percent(np.sqrt(full["accuracy"] * (1.0 - full["accuracy"]) / full["n"]))
     certified, wrong = percent(early["certified_share"]), percent(early["certified_risk"])
     read = f"{early['mean_observations']:.2f} of {early['budget']} chunks"
@@ -86,7 +86,7 @@ def card(name: str, data: str | None) -> str:
     b = deployed.bundle
     rows = {
         "model": f"`{deployed.sha256[:16]}`, recipe `{b.recipe['name']}`",
-        "data": f"{b.recipe['data']['name']}, {len(b.classes)} classes, {b.chunking.n_points} points a cloud",
+        "data": f"{b.recipe['data']['name']}, {len(b.classes)} classes, {deployed.chunking.n_points} points a cloud",
         "licence of the data": b.licence or "made by this project, free",
         **training(name),
         **results(name, data),

@@ -9,8 +9,8 @@ import numpy as np
 
 from asp_neuro import files
 from asp_neuro.certify import Certificate, Recording, tally_at
-from asp_neuro.model.episode import Answer
 from asp_neuro.model.exit import NEVER, first_crossing
+from asp_neuro.model.look import Answer
 from asp_neuro.runtime.energy import Estimate
 from asp_neuro.scenes.cloud import Chunks
 

@@ -25,7 +25,8 @@ from lava.utils.weightutils import SignMode
 from asp_neuro.chip.lava_limits import demand_buildable
 from asp_neuro.chip.processes.soft_lif import TICK_WEIGHT, SoftLIF
 from asp_neuro.heads.soft.guard import bands
-from asp_neuro.heads.spec import HeadSpec, LayerSpec
+from asp_neuro.heads.soft.layer import LayerSpec
+from asp_neuro.heads.spec import HeadSpec
 
 
 class HeadProcess(AbstractProcess):

@@ -27,8 +27,8 @@ from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 from asp_neuro.chip.lava_limits import TICK_BITS
 from asp_neuro.heads.soft.guard import GuardBand, hit_words, hits
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import LEAK_BITS, STATE_MAX, align_shift, step_float, step_int
-from asp_neuro.heads.spec import LayerSpec
 
 TICK_WEIGHT = 2  # the smallest that Dense keeps beside signed weights
 IDLE = np.zeros(1, dtype=np.int64)

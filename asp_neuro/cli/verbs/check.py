@@ -20,5 +20,5 @@ def check(args: argparse.Namespace) -> Result:
     deployed = deployment.open_bundle(bundle_name(args))
     golden = deployed.bundle.golden
     hw = hardware.chip(args.hw)
-    fit = hardware.check(deployed.bundle.head, deployed.bundle.host, hw, golden.membranes, golden.spikes)
+    fit = hardware.check(deployed.bundle.head, deployed.bundle.model.mixer, hw, golden.membranes, golden.spikes)
     return Result(fit.as_dict(), fit.text(), exit_code=0 if fit.fits else 1)

@@ -47,7 +47,7 @@ def energy(args: argparse.Namespace) -> Result:
         usage = deployment.recorded_usage(deployed, rule, error)
         say(f"{str(error).splitlines()[0]}\nnothing is run: the firing rates stored in the bundle are used")
     b = deployed.bundle
-    found = Estimate(b.host, b.head, b.chunking, usage, prices)
+    found = Estimate(b.model, usage, prices)
     report, text = {**found.as_dict(), "sha256": deployed.sha256}, found.text()
     if args.plot is not None:
         report["plot"] = str(plots.energy_curves(args.plot, found))

@@ -31,7 +31,7 @@ def export(args: argparse.Namespace) -> Result:
 
     hw = hardware.chip(args.hw)
     made = export.export(args.checkpoint, args.data, args.up)
-    fit = hardware.check(made.bundle.head, made.bundle.host, hw)
+    fit = hardware.check(made.bundle.head, made.bundle.model.mixer, hw)
     if not fit.fits:
         raise CheckFailed(f"this head does not fit {args.hw}; nothing was written.\n{fit.text()}")
     bundles.write(args.out, made.bundle)

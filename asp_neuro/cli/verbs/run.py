@@ -101,10 +101,9 @@ def run(args: argparse.Namespace) -> Result:
 
 def draw(deployed: Any, clouds: Any, answer: Any, path: Path) -> Path:
     """Draw the first cloud, coloured by the order in which its chunks were looked at."""
-    from asp_neuro.scenes.cache import chunks_of
     from asp_neuro.studies import plots
 
-    chunks = chunks_of(clouds.points[:1], deployed.bundle.chunking, clouds.names[:1], cache=False)
+    chunks = deployed.bundle.model.scene.scenes(clouds.points[:1], clouds.names[:1])
     return plots.visits(path, chunks, answer, deployed.bundle.classes, Path(clouds.names[0]).name)
 
 

@@ -32,7 +32,7 @@ def models(args: argparse.Namespace) -> Result:
         b = deployment.open_bundle(name).bundle
         measured = b.record.get("deployment", {})
         right = share(measured.get("deploy_accuracy")) if measured.get("unseen", True) else "trained on"
-        rows.append((name, len(b.classes), b.chunking.n_chunks, right, b.licence or "-"))
+        rows.append((name, len(b.classes), b.model.budget, right, b.licence or "-"))
     header = ("name", "classes", "chunks", "validation accuracy", "licence of the data")
     keys = ("name", "classes", "chunks", "validation_accuracy", "licence")
     return Result({"models": [dict(zip(keys, row)) for row in rows]}, table(rows, header) if rows else "none shipped")

@@ -26,14 +26,13 @@ def verify(args: argparse.Namespace) -> Result:
 
     from asp_neuro.cli.machines import machine
     from asp_neuro.runtime import deployment, verification
-    from asp_neuro.scenes.cache import chunks_of
 
     deployed = deployment.open_bundle(bundle_name(args))
     rule, _ = deployment.exit_rule(deployed, uncertified=True)
-    chunks, ids = None, []
+    scenes, ids = None, []
     try:
         clouds = deployment.clouds_of(deployed, args.data, "validation", args.up, args.limit)
-        chunks, ids = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names, cache=False), list(clouds.names)
+        scenes, ids = deployed.bundle.model.scene.scenes(clouds.points, clouds.names), list(clouds.names)
     except MissingError as error:
         if args.data is not None:
             raise
@@ -45,7 +44,7 @@ def verify(args: argparse.Namespace) -> Result:
         machines["torch"] = trained(args.checkpoint, deployed.bundle.head)
     found = verification.verify(
         deployed.bundle,
-        chunks,
+        scenes,
         ids,
         rule,
         machines,

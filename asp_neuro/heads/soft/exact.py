@@ -14,12 +14,15 @@ from fractions import Fraction
 
 import numpy as np
 
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import LEAK_BITS, align_shift, fires, rest
-from asp_neuro.heads.spec import HeadSpec, LayerSpec
+from asp_neuro.heads.spec import HeadSpec
 
 
 class ExactHead:
     """Runs like `FastHead`: `start` puts a batch at rest, `observe` takes one drive per cloud."""
+
+    hit: np.ndarray | None = None  # nothing is rounded, so there is nothing to guard
 
     def __init__(self, spec: HeadSpec) -> None:
         self.spec = spec

@@ -16,8 +16,9 @@ import numpy as np
 
 from asp_neuro.errors import UsageError
 from asp_neuro.heads.soft.guard import NEURONS, bands, limits
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN, align_shift, fires, rest
-from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, LayerSpec
+from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec
 
 
 class _Layer:

@@ -38,8 +38,8 @@ from math import gcd, inf, nextafter
 import numpy as np
 
 from asp_neuro.errors import UsageError
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import LEAK_BITS, STATE_MAX, STATE_MIN
-from asp_neuro.heads.spec import LayerSpec
 
 ONE = 1 << LEAK_BITS
 NEURONS = 4096  # hit words count layers in steps of this

@@ -1,0 +1,97 @@
+"""What is inside a bundle, for people (`asp-neuro show`)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from asp_neuro.bundle.layout import model_sha256, settings_text
+from asp_neuro.bundle.records import Bundle, printable
+from asp_neuro.certify import Certificate, Plan, promise, why_void
+from asp_neuro.grid.sections import n_parameters
+from asp_neuro.heads.soft.membrane import STATE_MAX
+from asp_neuro.report import table
+
+
+def describe(bundle: Bundle) -> str:
+    """Everything but the numbers themselves."""
+    model, golden = bundle.model, bundle.golden.drives_int.shape
+    sections = [(name, getattr(model, name)) for name in ("scene", "mixer", "policy", "task")]
+    lines = [
+        f"model      {model_sha256(bundle)}",
+        f"format     {bundle.version}",
+        f"classes    {len(bundle.classes)}: {', '.join(bundle.classes)}",
+        f"budget     {model.budget} of {model.scene.n_places} places",
+        *(_section_line(name, section) for name, section in sections),
+        f"host       {model.n_host_parameters} float32 parameters",
+        f"golden     {golden[1]} runs of {golden[0]} observations",
+        f"versions   {', '.join(f'{name} {version}' for name, version in bundle.versions.items())}",
+        "",
+        f"head, {model.head.form} form (golden: measured on the golden vectors)",
+        _layer_table(bundle),
+        "",
+        _promise(bundle),
+        *(["", f"licence    {bundle.licence}"] if bundle.licence else []),
+        *_section_lines("recipe", bundle.recipe),
+        *_section_lines("record", bundle.record),
+    ]
+    return printable("\n".join(lines), also="\n")
+
+
+def _section_line(name: str, section: Any) -> str:
+    kind = f"{section.kind}, " if hasattr(section, "kind") else ""
+    values = {key: value for key, value in settings_text(section).items() if key != "classes"}
+    words = ", ".join(f"{key} {_word(value)}" for key, value in _flat(values))
+    return f"{name:<11}{kind}{n_parameters(section)} parameters{'; ' if words else ''}{words}"
+
+
+def _flat(values: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Inner tables one level up."""
+    return [
+        pair for key, value in values.items() for pair in (value.items() if isinstance(value, dict) else [(key, value)])
+    ]
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _layer_table(bundle: Bundle) -> str:
+    headers = ("layer", "inputs", "neurons", "weights", "range", "state scale", "factor", "golden firing", "headroom")
+    rows = []
+    for number, layer in enumerate(bundle.head.layers):
+        peak = int(np.abs(bundle.golden.membranes[:, number]).max())
+        rows.append(
+            (
+                number + 1,
+                layer.weight_int.shape[1],
+                layer.n_neurons,
+                layer.weight_int.size,
+                f"{layer.weight_int.min()}..{layer.weight_int.max()}",
+                f"2^{layer.state_bits}",
+                f"{layer.factor.min():.3g}..{layer.factor.max():.3g}",
+                f"{100 * bundle.golden.spikes[:, number].mean():.1f}%",
+                f"{STATE_MAX / peak:.1f}x" if peak else "-",
+            )
+        )
+    return table(rows, headers)
+
+
+def _promise(bundle: Bundle) -> str:
+    if bundle.certificate is None:
+        return "certificate: none" + (" (a plan is stored)" if bundle.plan is not None else "")
+    certificate = Certificate.from_dict(bundle.certificate)
+    void = why_void(certificate, Plan.from_dict(bundle.plan), model_sha256(bundle))
+    return f"certificate: void, {void}" if void else f"certificate: {promise(certificate)}"
+
+
+def _section_lines(title: str, values: dict[str, Any]) -> list[str]:
+    """A nested table as `key = value` lines, values in JSON (so that nothing unprintable is printed)."""
+    lines = [f"  {key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    for key, value in values.items():
+        if isinstance(value, dict):
+            inner = ", ".join(f"{json.dumps(k)[1:-1]} = {json.dumps(v)}" for k, v in value.items())
+            lines.append(f"  {json.dumps(key)[1:-1]}: {inner}")
+    return ["", title, *lines] if lines else []

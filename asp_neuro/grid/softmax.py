@@ -1,0 +1,37 @@
+"""Probabilities and the top-two margin of logits, the same bits on every machine.
+
+    p       = softmax(logits)
+    Delta   = p_(1) - p_(2) = (1 - exp(z_(2) - z_(1))) / sum_c exp(z_c - z_(1))       top-two probability gap
+
+Every exponential is rounded to 2^-40, so that their sum is exact in any order; the result is rounded to 2^-30.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from asp_neuro.errors import InputError
+from asp_neuro.grid.arithmetic import EXP_BITS, MARGIN_BITS, exp, on_grid
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis, [..., C] -> [..., C], multiples of 2^-30."""
+    weights = _weights(logits)
+    return on_grid(weights / weights.sum(axis=-1, keepdims=True), MARGIN_BITS)
+
+
+def margin(logits: np.ndarray) -> np.ndarray:
+    """The top-two probability gap, [..., C] -> [...], multiples of 2^-30."""
+    weights = _weights(logits)
+    runner_up = np.partition(weights, -2, axis=-1)[..., -2]  # the best has weight 1
+    return on_grid((1.0 - runner_up) / weights.sum(axis=-1), MARGIN_BITS)
+
+
+def _weights(logits: np.ndarray) -> np.ndarray:
+    """exp(logit - best), multiples of 2^-40."""
+    values = np.asarray(logits, dtype=np.float64)
+    if values.ndim == 0 or values.shape[-1] < 2:
+        raise InputError(f"exit: logits of shape {np.shape(logits)}, a margin needs at least 2 classes")
+    if not np.isfinite(values).all():
+        raise InputError(f"exit: {int((~np.isfinite(values)).sum())} of {values.size} logits are not finite")
+    return on_grid(exp(values - values.max(axis=-1, keepdims=True)), EXP_BITS)

@@ -1,0 +1,43 @@
+"""The soft form of neuron: ticked soft-reset LIF, exact and provable."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from asp_neuro.errors import ConfigError
+from asp_neuro.heads.soft import guard
+from asp_neuro.heads.soft.exact import ExactHead
+from asp_neuro.heads.soft.fast import FastHead
+from asp_neuro.heads.soft.layer import LayerSpec, validate
+from asp_neuro.heads.soft.membrane import STATE_MIN
+from asp_neuro.heads.soft.reference import run_reference
+from asp_neuro.heads.spec import SOFT, HeadRun, HeadSpec
+
+
+class SoftForm:
+    """Neurons update on an observation tick and hold their state otherwise."""
+
+    name = SOFT
+    neuron_type = "ASP_SOFT"  # stock NetX knows no such neuron, and fails instead of running it with a hard reset
+    layer = LayerSpec
+
+    def validate(self, layers: tuple[LayerSpec, ...]) -> None:
+        for number, layer in enumerate(layers, start=1):
+            if not isinstance(layer, LayerSpec):
+                raise ConfigError(f"layer {number}: a {type(layer).__name__}, the soft form has LayerSpec")
+            validate(layer, number, layers[0].n_neurons)
+
+    def reference(self, head: HeadSpec, drives_int: np.ndarray) -> HeadRun:
+        return HeadRun(*run_reference(head, drives_int))
+
+    def engine(self, head: HeadSpec, drive_bound: np.ndarray | None, n_steps: int | None) -> FastHead:
+        return FastHead(head, drive_bound, n_steps)
+
+    def exact(self, head: HeadSpec) -> ExactHead:
+        return ExactHead(head)
+
+    def drift(self, layer: LayerSpec, t: int) -> np.ndarray:
+        return guard.drift(layer.lambda_int, t)
+
+    def largest(self, layer: LayerSpec) -> float:
+        return float(-STATE_MIN / layer.units.min())

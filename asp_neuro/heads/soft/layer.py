@@ -1,0 +1,96 @@
+"""LayerSpec: one layer of the soft form on the integer grid.
+
+Grid: weights are even integers in [-256, 254] at scale 2^6, drives signed 16-bit integers at 2^6, leaks 0..4095 of
+4096, states signed 24-bit integers at scale 2^f with f >= 12 per layer. Neuron k has c_k 2^f units per float unit:
+`membrane / (2^f c_k)` is its membrane in the trained model's own unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from asp_neuro.errors import ConfigError
+from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN
+
+WEIGHT_MIN, WEIGHT_MAX = -256, 254
+LEAK_MAX = 4095
+STATE_BITS_MIN, STATE_BITS_MAX = 12, 18
+FACTOR_MIN, FACTOR_MAX = 2.0**-100, 2.0**100  # so that a membrane in float units is a finite number
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """One layer: H neurons on n inputs."""
+
+    weight_int: np.ndarray  # [H, n] int64
+    bias_int: np.ndarray  # [H] int64, state scale
+    lambda_int: np.ndarray  # [H] int64
+    theta_int: np.ndarray  # [H] int64, what the soft reset subtracts
+    theta_fire_int: np.ndarray  # [H] int64, what the membrane must exceed
+    factor: np.ndarray  # [H] float64, c_k
+    state_bits: int  # f
+
+    @property
+    def n_neurons(self) -> int:
+        return len(self.bias_int)
+
+    @property
+    def units(self) -> np.ndarray:
+        """[H] float64: integer steps per float unit, c_k 2^f."""
+        return self.factor * 2.0**self.state_bits
+
+
+def validate(layer: LayerSpec, number: int, width: int) -> None:
+    place = f"layer {number}"
+    arrays = {
+        "weight": (layer.weight_int, WEIGHT_MIN, WEIGHT_MAX),
+        "bias": (layer.bias_int, STATE_MIN, STATE_MAX),
+        "leak": (layer.lambda_int, 0, LEAK_MAX),
+        "theta": (layer.theta_int, 0, STATE_MAX),
+        "theta_fire": (layer.theta_fire_int, STATE_MIN, STATE_MAX),
+    }
+    if layer.weight_int.ndim != 2 or layer.weight_int.size == 0:
+        raise ConfigError(f"{place}: weights have shape {list(layer.weight_int.shape)}, expected [neurons, inputs]")
+    if number > 1 and layer.weight_int.shape[1] != width:
+        raise ConfigError(f"{place}: {layer.weight_int.shape[1]} inputs, but the spikes of {width} neurons arrive")
+    for name, (values, low, high) in arrays.items():
+        if not np.issubdtype(values.dtype, np.integer):
+            raise ConfigError(f"{place}: {name} is {values.dtype}, expected integers")
+        if name != "weight" and values.shape != (len(layer.weight_int),):
+            raise ConfigError(f"{place}: {name} has shape {list(values.shape)}, expected [{len(layer.weight_int)}]")
+        if values.max() > high:
+            raise ConfigError(f"{place}: {name} {values.max()} exceeds {high}")
+        if values.min() < low:
+            raise ConfigError(f"{place}: {name} {values.min()} is below {low}")
+    if (layer.weight_int % 2).any():
+        raise ConfigError(f"{place}: weight {layer.weight_int[layer.weight_int % 2 != 0][0]} is odd, weights are even")
+    if isinstance(layer.state_bits, bool) or not isinstance(layer.state_bits, (int, np.integer)):
+        raise ConfigError(f"{place}: state scale 2^{layer.state_bits!r} is not a whole power of two")
+    if not STATE_BITS_MIN <= layer.state_bits <= STATE_BITS_MAX:
+        limits = f"{STATE_BITS_MIN}..{STATE_BITS_MAX}"
+        raise ConfigError(f"{place}: state scale 2^{layer.state_bits} is outside 2^{limits}")
+    if layer.factor.shape != layer.bias_int.shape or not (np.isfinite(layer.factor) & (layer.factor > 0)).all():
+        raise ConfigError(f"{place}: every neuron needs a finite factor above 0")
+    if layer.factor.min() < FACTOR_MIN or layer.factor.max() > FACTOR_MAX:
+        raise ConfigError(
+            f"{place}: factors {layer.factor.min():.3g}..{layer.factor.max():.3g} are outside 2^-100..2^100"
+        )
+    if (layer.n_neurons != width) and number > 1:
+        raise ConfigError(f"{place}: {layer.n_neurons} neurons, but residual spikes need {width} in every layer")
+
+
+def choose_scales(max_weight: np.ndarray, max_membrane: np.ndarray, headroom: float = 2.0) -> tuple[np.ndarray, int]:
+    """Row factors c_k and the state scale f of a layer, from ranges seen on training data (float units).
+
+    c_k fills the 8 bits of its row, unless the 24-bit state would not hold `headroom` times the largest membrane at
+    f = 12; a zero row keeps 1 (or that cap). f is then the largest that keeps every neuron within the same headroom.
+    """
+    seen = np.maximum(np.asarray(max_membrane, dtype=np.float64), 1e-9)
+    row = np.asarray(max_weight, dtype=np.float64)
+    full = np.where(row > 0.0, WEIGHT_MAX / 64.0 / np.where(row > 0.0, row, 1.0), 1.0)
+    factor = np.minimum(full, STATE_MAX / (headroom * seen * 2.0**STATE_BITS_MIN))
+    room = STATE_MAX / (headroom * float((factor * seen).max()))
+    state_bits = int(np.clip(np.floor(np.log2(room)), STATE_BITS_MIN, STATE_BITS_MAX))
+    return factor, state_bits

@@ -1,0 +1,63 @@
+"""Classify: the scene is one target, its label a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from asp_neuro.errors import ConfigError
+from asp_neuro.grid.arithmetic import BELIEF_BITS, Product, on_grid
+from asp_neuro.grid.sections import Affine, check, part
+from asp_neuro.grid.softmax import probabilities
+from asp_neuro.scenes.base import View
+
+
+@dataclass(frozen=True)
+class ClassifySpec:
+    """One linear layer on the belief."""
+
+    kind: ClassVar[str] = "classify"
+
+    readout: Affine = part("C", "H")
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        sizes = check(self, "task")
+        if sizes["C"] != len(self.classes):
+            raise ConfigError(f"task: the read-out has {sizes['C']} rows, but there are {len(self.classes)} classes")
+
+    @property
+    def n_inputs(self) -> int:
+        return int(self.readout.weight.shape[1])
+
+    def task(self, belief_bound: np.ndarray) -> Classify:
+        return Classify(self, belief_bound)
+
+    def macs(self) -> float:
+        return self.readout.weight.size
+
+
+class Classify:
+    """Ready to run."""
+
+    def __init__(self, spec: ClassifySpec, belief_bound: np.ndarray) -> None:
+        self.product = Product("task: readout", spec.readout.weight, belief_bound, BELIEF_BITS)
+        self.weight = self.product.weight
+        self.bias = on_grid(spec.readout.bias.astype(np.float64), self.product.bits)
+
+    def logits(self, belief: np.ndarray, view: View, rows: np.ndarray) -> np.ndarray:
+        return (self.product(belief) + self.bias)[:, None, :]
+
+    def pool(self, margins: np.ndarray) -> np.ndarray:
+        return np.asarray(margins[:, 0])
+
+    def label(self, logits: np.ndarray) -> np.ndarray:
+        return np.asarray(logits[:, 0].argmax(axis=1))
+
+    def shares(self, logits: np.ndarray) -> np.ndarray:
+        return probabilities(logits[:, 0])
+
+    def loss(self, label: np.ndarray, truth: np.ndarray) -> np.ndarray:
+        return np.asarray(label != truth, dtype=np.float64)
