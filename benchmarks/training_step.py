@@ -90,7 +90,7 @@ def head_loop(run: Run, batch: int) -> Callable[[], None]:
 
 
 def trials(run: Run, examples: Examples) -> dict[str, Callable[[], None]]:
-    rng, b, n_chunks = np.random.default_rng(0), run.recipe.train.batch, run.recipe.chunking.n_chunks
+    rng, b, n_chunks = np.random.default_rng(0), run.recipe.train.batch_size, run.recipe.chunking.n_chunks
     index = np.arange(b)
     with torch.no_grad():
         sight = run.model.look(examples.batch(index))
@@ -131,9 +131,9 @@ def megabytes(name: str) -> float:
     n_classes, n = SIZES[name]
     examples = made_up(recipe, n_classes, n)
     run, rng = start(recipe, n_classes, examples), np.random.default_rng(0)
-    step(run, examples, np.arange(recipe.train.batch), rng)
+    step(run, examples, np.arange(recipe.train.batch_size), rng)
     enter_grid(run)
-    step(run, examples, np.arange(recipe.train.batch), rng)
+    step(run, examples, np.arange(recipe.train.batch_size), rng)
     few = np.arange(64)
     evaluate(run.model, Examples(examples.chunks[few], examples.lists[few], examples.labels[few]))
     return peak_megabytes()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from asp_neuro.data import load
 from asp_neuro.learn import checkpoint
 from asp_neuro.learn.cloud_encoder import Encoder, NormedLinear, _Largest, moments
-from asp_neuro.learn.evaluation import Record, accuracy_at, evaluate, surprise, tempered_surprise
+from asp_neuro.learn.evaluation import Record, accuracy_at, evaluate, negative_log_likelihood, temperature_scaled_nll
 from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.mixer import Mixer, gate
 from asp_neuro.learn.model import Model, follow, learned, oracle, true_likelihood
@@ -386,17 +386,17 @@ def test_the_oracle_finds_the_best_first_chunk(model: Model, examples: Examples,
 def test_the_oracle_sees_what_observing_then_shows(model: Model, examples: Examples) -> None:
     batch = examples.batch(np.arange(6))
     with torch.no_grad():
-        moment = model.begin(model.look(batch))
+        episode = model.begin(model.look(batch))
         for _ in range(3):
-            peeked = model.peek(moment)
-            before = moment.carry.clone(), moment.state.membrane[-1].clone()
-            choice = oracle(model, batch.labels)(moment)
-            assert torch.equal(before[0], moment.carry)  # peeking and choosing advance nothing
-            assert torch.equal(before[1], moment.state.membrane[-1])
-            gain = true_likelihood(peeked, batch.labels).masked_fill(moment.visited > 0, -np.inf)
+            peeked = model.peek(episode)
+            before = episode.carry.clone(), episode.state.membrane[-1].clone()
+            choice = oracle(model, batch.labels)(episode)
+            assert torch.equal(before[0], episode.carry)  # peeking and choosing advance nothing
+            assert torch.equal(before[1], episode.state.membrane[-1])
+            gain = true_likelihood(peeked, batch.labels).masked_fill(episode.visited > 0, -np.inf)
             assert torch.equal(choice.argmax(dim=1), gain.argmax(dim=1))
-            model.observe(moment, choice)
-            seen = model.readout(moment.belief)
+            model.observe(episode, choice)
+            seen = model.readout(episode.belief)
             torch.testing.assert_close(seen, peeked[torch.arange(6), choice.argmax(dim=1)], rtol=1e-4, atol=1e-4)
 
 
@@ -463,14 +463,14 @@ def test_the_first_look_chooses_the_first_chunk_and_no_other(examples: Examples)
     model = some_model(examples, first_look=7)
     with torch.no_grad():
         sight = model.look(batch)
-        moment = model.begin(sight)
-        first = moment.scores(model.policy)
+        episode = model.begin(sight)
+        first = episode.scores(model.policy)
         assert torch.equal(first, model.policy.first_scores(batch.descriptors))
-        model.observe(moment, learned(model.policy)(moment))
-        later = moment.scores(model.policy)
-        usual = model.policy(moment.belief, sight.geometry) + moment.visited * VISITED
+        model.observe(episode, learned(model.policy)(episode))
+        later = episode.scores(model.policy)
+        usual = model.policy(episode.belief, sight.geometry) + episode.visited * VISITED
     assert torch.equal(later, usual)
-    assert torch.equal(moment.visited.argmax(dim=1), first.argmax(dim=1))
+    assert torch.equal(episode.visited.argmax(dim=1), first.argmax(dim=1))
     descriptors = batch.descriptors.numpy().astype(np.float64)
     host = Host(model.host_spec())
     np.testing.assert_allclose(host.first_scores(descriptors), first.numpy(), atol=1e-4)
@@ -524,10 +524,10 @@ def test_the_extremes_of_the_noise_stay_finite() -> None:
 def test_the_learned_rule_masks_what_was_visited_even_when_it_scores_best(examples: Examples) -> None:
     model = some_model(examples)
     with torch.no_grad():
-        moment = model.begin(model.look(examples.batch(np.arange(8))))
-        first = learned(model.policy)(moment).argmax(dim=1)
-        moment.visited[torch.arange(8), first] = 1.0
-        second = learned(model.policy)(moment).argmax(dim=1)
+        episode = model.begin(model.look(examples.batch(np.arange(8))))
+        first = learned(model.policy)(episode).argmax(dim=1)
+        episode.visited[torch.arange(8), first] = 1.0
+        second = learned(model.policy)(episode).argmax(dim=1)
     assert (first != second).all()
 
 
@@ -559,7 +559,7 @@ def test_evaluating_keeps_the_mode_and_follows_hand_computed_accuracy(examples: 
     assert accuracy_at(record) == {"1": 2 / 3, "2": 2 / 3, "M": 2 / 3}
     assert record.accuracy(average=True).tolist() == [2 / 3, 2 / 3]
     log = [np.log1p(np.exp(x)) for x in (-1, 1, -1, 0, -3, 3)]
-    assert surprise(record) == pytest.approx(np.mean(log))
+    assert negative_log_likelihood(record) == pytest.approx(np.mean(log))
 
 
 def test_a_rule_nobody_knows_is_refused(examples: Examples) -> None:
@@ -570,16 +570,16 @@ def test_a_rule_nobody_knows_is_refused(examples: Examples) -> None:
 def test_the_beginning_knows_nothing_of_the_cloud(examples: Examples) -> None:
     model = some_model(examples)
     with torch.no_grad():
-        moment = model.begin(model.look(examples.batch(np.arange(5))))
-    assert torch.equal(moment.belief, model.belief_norm.bias.expand_as(moment.belief))
-    assert moment.visited.sum() == 0
+        episode = model.begin(model.look(examples.batch(np.arange(5))))
+    assert torch.equal(episode.belief, model.belief_norm.bias.expand_as(episode.belief))
+    assert episode.visited.sum() == 0
 
 
-def test_tempered_surprise_does_not_mind_how_sure_a_model_is_as_a_whole() -> None:
+def test_a_temperature_scaled_nll_does_not_mind_how_sure_a_model_is_as_a_whole() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(400, 5)).astype(np.float32)
     share = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     labels = np.array([rng.choice(5, p=p / p.sum()) for p in share.astype(np.float64)])
     own = -np.log(share[np.arange(400), labels])
-    np.testing.assert_allclose(tempered_surprise(logits, labels), own, rtol=1e-5)  # these are the true odds
-    np.testing.assert_allclose(tempered_surprise(logits / 2.0, labels), own, rtol=1e-5)
+    np.testing.assert_allclose(temperature_scaled_nll(logits, labels), own, rtol=1e-5)  # these are the true odds
+    np.testing.assert_allclose(temperature_scaled_nll(logits / 2.0, labels), own, rtol=1e-5)

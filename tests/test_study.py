@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from old_recipes import in_old_names
 
 from asp_neuro.data import load
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
 from asp_neuro.learn import checkpoint, evaluation, training
+from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.examples import examples_of
 from asp_neuro.learn.recipe import ModelRecipe, Recipe, TrainRecipe
 from asp_neuro.report import to_json
@@ -21,9 +23,9 @@ from asp_neuro.studies import order, robustness, subjects
 
 TINY = Recipe(
     name="tiny",
-    chunking=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
+    scene=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
     model=ModelRecipe(width=8, neurons=8, layers=2, edge_widths=(6, 8), policy_width=5),
-    train=TrainRecipe(epochs=2, deploy_epochs=1, batch=256, learning_rate=1e-2),
+    train=TrainRecipe(epochs=2, qat_epochs=1, batch_size=256, learning_rate=1e-2),
 )
 
 
@@ -254,8 +256,17 @@ def test_a_folder_with_models_of_another_recipe_is_refused_and_left_alone(studie
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
+def test_a_model_stored_under_the_old_names_of_its_recipe_is_used_again(studied, tmp_path, monkeypatch):
+    out, _ = studied
+    stored = {k: v for k, v in checkpoint.load(out / "full_e2_s0.pt").items() if k not in ("format", "version")}
+    recipe = recipes.from_dict("stored", stored["recipe"])
+    checkpoint.save(tmp_path / "full_e2_s0.pt", {**stored, "recipe": in_old_names(recipe)})
+    monkeypatch.setattr(training, "train", None)  # nothing is trained
+    assert study.order(recipe=TINY, seeds=(0,), split="validation", limit=20, out=tmp_path)["seeds"] == [0]
+
+
 def test_a_head_that_was_never_on_the_integer_grid_is_refused_before_and_after_training(tmp_path):
-    floating = TINY.changed(train={"epochs": 1, "deploy_epochs": 0})
+    floating = TINY.changed(train={"epochs": 1, "qat_epochs": 0})
     with pytest.raises(ConfigError, match="no integer head"):
         order.run(recipe=floating, out=tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -321,7 +332,7 @@ def test_a_cloud_that_becomes_too_small_to_cut_is_told(studied, tmp_path):
     many = replace(TINY.chunking, n_groups=32)
     path = tmp_path / "many.pt"
     stored = checkpoint.load(studied[0] / "full_e2_s0.pt")
-    stored["recipe"]["chunking"]["n_groups"] = many.n_groups
+    stored["recipe"]["scene"]["n_groups"] = many.n_groups
     checkpoint.save(path, {key: stored[key] for key in ("recipe", "classes", "model", "deploy")})
     with pytest.raises(InputError, match=r"16 distinct points, at least 32 are needed"):
         robustness.run([path], draws=1, split="validation", limit=5, out=tmp_path)

@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[1]
 SMALL = Recipe(
     name="small",
     seed=3,
-    chunking=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
+    scene=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
     model=ModelRecipe(width=8, neurons=8, layers=2, edge_widths=(6, 8), policy_width=5),
-    train=TrainRecipe(epochs=1, deploy_epochs=0, batch=16, distil=0.5),
+    train=TrainRecipe(epochs=1, qat_epochs=0, batch_size=16, distillation=0.5),
 )
 
 
@@ -56,7 +56,7 @@ def test_a_teacher_leaves_logits_that_a_distilling_training_takes(few: list[str]
 def test_distillation_changes_what_is_learned(few: list[str], tmp_path: Path) -> None:
     teach(SMALL, tmp_path / "teacher.npz", TeacherRecipe(epochs=1))
     workshop.train(SMALL, out=tmp_path / "taught.pt", threads=1, teacher=tmp_path / "teacher.npz")
-    alone = SMALL.changed(train={"distil": 0.0})
+    alone = SMALL.changed(train={"distillation": 0.0})
     workshop.train(alone, out=tmp_path / "alone.pt", threads=1)
     taught, untaught = (checkpoint.load(tmp_path / name)["model"] for name in ("taught.pt", "alone.pt"))
     assert not torch.equal(taught["readout.weight"], untaught["readout.weight"])

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from old_recipes import in_old_names
 from torch import Tensor
 
 from asp_neuro.data import CloudSet, Place, load
@@ -34,21 +35,21 @@ from asp_neuro.scenes.cloud import Chunking
 TINY = Recipe(
     name="tiny",
     seed=5,
-    chunking=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
+    scene=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
     model=ModelRecipe(width=8, neurons=8, layers=2, edge_widths=(6, 8), policy_width=5),
     augment=Augmentation(turn=30.0, drop=0.1, mirror=True, cuts=1),
     train=TrainRecipe(
         epochs=4,
-        deploy_epochs=2,
-        batch=16,
+        qat_epochs=2,
+        batch_size=16,
         imitation=0.5,
         tet=0.1,
-        rate_penalty=0.1,
-        rate_target=0.0,
-        balance=0.5,
-        late=0.5,
-        mix=0.4,
-        ema=0.9,
+        firing_rate_penalty=0.1,
+        firing_rate_target=0.0,
+        class_weight_power=0.5,
+        step_weight_power=0.5,
+        mixup=0.4,
+        ema_decay=0.9,
     ),
 )
 
@@ -185,6 +186,19 @@ def test_resuming_refuses_what_does_not_belong_to_it(
     assert (tmp_path / "model.pt.resume").read_bytes() == before
 
 
+def test_a_training_that_was_begun_under_the_old_names_of_a_recipe_goes_on(
+    examples: Examples, validation: Examples, finished: Path, tmp_path: Path
+) -> None:
+    out, part = tmp_path / "model.pt", tmp_path / "model.pt.resume"
+    half_done(examples, validation, out)
+    stored = {key: value for key, value in checkpoint.load(part).items() if key not in ("format", "version")}
+    old = in_old_names(TINY)
+    assert {"chunking", "deploy_epochs"} <= {*old, *old["train"]}
+    checkpoint.save(part, {**stored, "recipe": old})
+    train(TINY, CLASSES, examples, validation, out, resume=True)
+    assert_same_weights(out, finished)
+
+
 def test_a_broken_resume_file_is_refused_and_kept(examples: Examples, validation: Examples, tmp_path: Path) -> None:
     (tmp_path / "model.pt.resume").write_bytes(b"PK broken")
     with pytest.raises(InputError, match=r"model\.pt\.resume'"):
@@ -233,7 +247,7 @@ def test_a_gradient_that_is_no_number_stops_before_it_reaches_a_weight(
         return loss, fired
 
     monkeypatch.setattr(training, "batch_loss", steep)
-    recipe = TINY.changed(train={"clip": clip})
+    recipe = TINY.changed(train={"gradient_clip": clip})
     with pytest.raises(DivergedError, match=r"gradient is nan in epoch 1, step 4.*no epoch was finished"):
         train(recipe, CLASSES, examples, validation, tmp_path / "model.pt")
     assert not (tmp_path / "model.pt.resume").exists()
@@ -287,25 +301,25 @@ def test_the_temperature_falls_geometrically(share: float, heat: float) -> None:
 def test_losses_by_hand() -> None:
     zero = torch.zeros(3, 2, 4)
     labels = torch.tensor([1, 3])
-    assert losses.answers(zero, labels, 0.0, 2).item() == pytest.approx(math.log(4))
-    assert losses.answers(zero, labels, 0.0, 4).item() == pytest.approx(math.log(4) / 2)  # half of a batch of 4
+    assert losses.cross_entropy(zero, labels, 0.0, 2).item() == pytest.approx(math.log(4))
+    assert losses.cross_entropy(zero, labels, 0.0, 4).item() == pytest.approx(math.log(4) / 2)  # half of a batch of 4
     sure = torch.zeros(1, 1, 2)
     sure[0, 0, 0] = math.log(3)  # probabilities 3/4, 1/4; smoothed target 0.95, 0.05
     smoothed = -0.95 * math.log(0.75) - 0.05 * math.log(0.25)
-    assert losses.answers(sure, torch.tensor([0]), 0.1, 1).item() == pytest.approx(smoothed)
+    assert losses.cross_entropy(sure, torch.tensor([0]), 0.1, 1).item() == pytest.approx(smoothed)
     steps = torch.tensor([0.0, 1.0, 3.0]).view(3, 1, 1)
-    counted = losses.answers(zero, labels, 0.0, 2, weight=torch.tensor([9.0, 0.5, 9.0, 2.5]))
+    counted = losses.cross_entropy(zero, labels, 0.0, 2, weight=torch.tensor([9.0, 0.5, 9.0, 2.5]))
     assert counted.item() == pytest.approx(math.log(4) * (0.5 + 2.5) / 2)
     growing = torch.zeros(2, 1, 2)
     growing[1, 0, 0] = math.log(3)  # log 2, then log 4/3; with late = 1 they count 1/3 and 2/3
-    late = losses.answers(growing, torch.tensor([0]), 0.0, 1, late=1.0)
+    late = losses.cross_entropy(growing, torch.tensor([0]), 0.0, 1, step_weight_power=1.0)
     assert late.item() == pytest.approx(math.log(2) / 3 + math.log(4 / 3) * 2 / 3)
     both = (torch.tensor([1]), torch.tensor([[0.0], [0.25]]))  # the second answer is 3/4 of class 0, 1/4 of class 1
-    mixed = losses.answers(growing, torch.tensor([0]), 0.0, 1, other=both)
+    mixed = losses.cross_entropy(growing, torch.tensor([0]), 0.0, 1, mixed=both)
     assert mixed.item() == pytest.approx((math.log(2) + 0.75 * math.log(4 / 3) + 0.25 * math.log(4)) / 2)
-    assert losses.agreement(steps, 1).item() == pytest.approx((9 + 4) / 2)
-    assert losses.agreement(steps[:1], 1).item() == 0
-    assert losses.rate(torch.tensor([0.5, 0.1]), 0.3).item() == pytest.approx(0.04)
+    assert losses.tet(steps, 1).item() == pytest.approx((9 + 4) / 2)
+    assert losses.tet(steps[:1], 1).item() == 0
+    assert losses.firing_rate_penalty(torch.tensor([0.5, 0.1]), 0.3).item() == pytest.approx(0.04)
     scores = torch.tensor([[0.0, 0.0, -1e9]])
     assert losses.imitation(scores, torch.tensor([[5.0, 5.0, -1e9]]), 1.0, 1).item() == pytest.approx(math.log(2))
     assert losses.distillation(zero, torch.zeros(2, 4), 2.0, 2).item() == pytest.approx(4 * math.log(4))
@@ -317,16 +331,16 @@ def test_partners_exchange_chunks_and_the_answer_follows_what_was_seen() -> None
         [0.1, 0.1, 0.1, 0.9, 0.9],  # not mixed
         [0.9, 0.9, 0.0, 0.5, 0.0],  # the odd one out, its own partner
     ])  # fmt: skip
-    mix = training.mixture(draw, 0.4)
+    mix = training.draw_mixup(draw, 0.4)
     assert mix.partner.tolist() == [1, 0, 2]
     assert mix.mixed.tolist() == [True, False, True]
     assert mix.foreign.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 1]]
     gates = torch.arange(9.0).view(3, 3, 1)
-    sight = training.exchanged(Sight(gates, -gates), mix)
+    sight = training.mixed_sight(Sight(gates, -gates), mix)
     assert sight.gates.squeeze(2).tolist() == [[3, 1, 5], [3, 4, 5], [6, 7, 8]]
     assert torch.equal(sight.geometry, -sight.gates)
     assert sight.first is None
-    seen = training.exchanged(Sight(gates, -gates, gates.squeeze(2)), mix)
+    seen = training.mixed_sight(Sight(gates, -gates, gates.squeeze(2)), mix)
     assert torch.equal(seen.first, sight.gates.squeeze(2))
     order = torch.nn.functional.one_hot(torch.tensor([[1, 0], [0, 1], [2, 2]]), 3).float()  # [T, b, M]
     share = training.foreign_share(order, mix.foreign[:2])
@@ -341,7 +355,7 @@ def test_a_mixed_cloud_takes_a_random_order_and_teaches_the_policy_nothing(examp
     for share in (1.0, 0.0):
         run = training.start(TINY.changed(train={"random_share": 0.0}), CLASSES, examples)
         run.model.train()
-        mix = training.mixture(draw, share)
+        mix = training.draw_mixup(draw, share)
         batch_loss(run, examples.batch(np.arange(16)), None, 0.0, noise, random, 16, mix)[0].backward()
         reached.append(float(run.model.policy.from_belief.weight.grad.abs().max()))
     assert reached[0] == 0.0
@@ -380,20 +394,19 @@ def test_rare_classes_count_more_and_the_mean_cloud_counts_one() -> None:
     np.testing.assert_allclose(training.class_weight(labels, 2, 0.0), [1.0, 1.0])
 
 
-def test_frequencies_are_taken_out_of_the_finished_answers(
+def test_logit_adjustment_takes_class_frequencies_out_of_the_finished_answers(
     examples: Examples, validation: Examples, tmp_path: Path
 ) -> None:
     labels = np.array([0, 0, 0, 1])
     model = training.build(TINY, ("a", "b", "c"))
     before = model.readout.bias.clone()
-    training.forget_frequencies(model, labels, 0.5)
+    training.adjust_logits(model, labels, 0.5)
     gained = (model.readout.bias - before).tolist()  # of 3, 1 and, for a class without clouds, 1 among five
     np.testing.assert_allclose(gained, [-0.5 * math.log(3 / 5), 0.5 * math.log(5), 0.5 * math.log(5)], rtol=1e-5)
     plain, fair = tmp_path / "plain.pt", tmp_path / "fair.pt"
     for out, share in ((plain, 0.0), (fair, 1.0)):
-        train(
-            TINY.changed(train={"forget": share, "epochs": 1, "deploy_epochs": 0}), CLASSES, examples, validation, out
-        )
+        how = TINY.changed(train={"logit_adjustment": share, "epochs": 1, "qat_epochs": 0})
+        train(how, CLASSES, examples, validation, out)
     one, other = (checkpoint.load(path)["model"] for path in (plain, fair))
     count = np.maximum(np.bincount(examples.labels, minlength=len(CLASSES)), 1)
     np.testing.assert_allclose(other["readout.bias"] - one["readout.bias"], -np.log(count / count.sum()), rtol=1e-4)
@@ -402,7 +415,7 @@ def test_frequencies_are_taken_out_of_the_finished_answers(
 
 def test_the_agreement_does_not_pull_on_the_last_answer() -> None:
     logits = torch.randn(4, 2, 3, requires_grad=True)
-    losses.agreement(logits, 2).backward()
+    losses.tet(logits, 2).backward()
     assert logits.grad[-1].abs().max() == 0
     assert logits.grad[:-1].abs().min() > 0
 
@@ -440,7 +453,7 @@ dist.destroy_process_group()
 
 def first_steps(examples: Examples, deploy: bool) -> dict[str, Tensor]:
     """Gradients and statistics of one step, then the weights after two; in one process or in several."""
-    recipe = TINY.changed(train={"batch": 31})  # odd: the two shares differ in size
+    recipe = TINY.changed(train={"batch_size": 31})  # odd: the two shares differ in size
     run = training.start(recipe, CLASSES, examples)
     if deploy:
         training.enter_deploy(run, examples)
@@ -497,15 +510,15 @@ def test_more_processes_than_clouds_in_a_batch_are_refused(
 ) -> None:
     monkeypatch.setattr(training, "world", lambda: (0, 17))
     with pytest.raises(ConfigError, match="17 processes cannot share batches of 16 clouds"):
-        train(TINY.changed(train={"mix": 0.0}), CLASSES, examples, validation, tmp_path / "model.pt")
+        train(TINY.changed(train={"mixup": 0.0}), CLASSES, examples, validation, tmp_path / "model.pt")
     monkeypatch.setattr(training, "world", lambda: (0, 9))
-    with pytest.raises(ConfigError, match=r"9 processes cannot share batches of 16 clouds, which train\.mix pairs"):
+    with pytest.raises(ConfigError, match=r"9 processes cannot share batches of 16 clouds, which train\.mixup pairs"):
         train(TINY, CLASSES, examples, validation, tmp_path / "model.pt")
 
 
 def test_a_share_of_a_batch_has_its_share_of_the_loss(examples: Examples) -> None:
     """The parts of the loss that are sums over clouds: two halves add up to the whole, in inference mode."""
-    recipe = TINY.changed(train={"rate_penalty": 0.0})
+    recipe = TINY.changed(train={"firing_rate_penalty": 0.0})
     run = training.start(recipe, CLASSES, examples)
     run.model.eval()  # so that the halves do not see their own batch statistics
     noise = torch.rand(4, 16, 4, generator=torch.Generator().manual_seed(0)).clamp(1e-9, 1 - 1e-7)
@@ -562,7 +575,7 @@ def test_a_policy_of_another_size_starts_afresh_and_the_rest_does_not(
 def test_a_policy_can_learn_alone_on_a_finished_model(
     finished: Path, examples: Examples, validation: Examples, tmp_path: Path
 ) -> None:
-    how = {"start": str(finished), "policy_only": True, "imitation": 1.0, "epochs": 2, "deploy_epochs": 2}
+    how = {"start": str(finished), "policy_only": True, "imitation": 1.0, "epochs": 2, "qat_epochs": 2}
     recipe = replace(TINY, model=replace(TINY.model, first_look=6)).changed(train=how)
     train(recipe, CLASSES, examples, validation, tmp_path / "model.pt")
     before, after = load_model(finished), load_model(tmp_path / "model.pt")
@@ -582,8 +595,8 @@ def test_a_policy_can_learn_alone_on_a_finished_model(
 def test_a_policy_cannot_learn_alone_on_nothing(finished: Path, examples: Examples) -> None:
     with pytest.raises(ConfigError, match=r"needs train\.start"):
         TINY.changed(train={"policy_only": True})
-    with pytest.raises(ConfigError, match=r"train\.forget"):
-        TINY.changed(train={"policy_only": True, "start": str(finished), "forget": 0.5})
+    with pytest.raises(ConfigError, match=r"train\.logit_adjustment"):
+        TINY.changed(train={"policy_only": True, "start": str(finished), "logit_adjustment": 0.5})
     recipe = TINY.changed(train={"policy_only": True, "start": str(finished)})
     with pytest.raises(ConfigError, match="classes are not those"):
         training.start(recipe, CLASSES[:-1], examples)
@@ -591,7 +604,7 @@ def test_a_policy_cannot_learn_alone_on_nothing(finished: Path, examples: Exampl
 
 def test_the_policy_learns_at_its_own_pace(examples: Examples) -> None:
     def first_move(rate: float) -> tuple[float, float]:
-        run = training.start(replace(TINY, train=replace(TINY.train, policy_rate=rate)), CLASSES, examples)
+        run = training.start(TINY.changed(train={"policy_learning_rate_factor": rate}), CLASSES, examples)
         before = {name: p.detach().clone() for name, p in run.model.named_parameters()}
         training._update(run, sum(p.sum() for p in run.model.parameters()), 0.5, 0)
         moved = {name: float((p - before[name]).abs().max()) for name, p in run.model.named_parameters()}
@@ -679,7 +692,7 @@ def test_a_cloud_is_known_again_with_fewer_points(finished: Path, tmp_path: Path
     stage = replace(TINY, data=DataRecipe("shapes", also=("validation",)))
     checkpoint.save(tmp_path / "stage.pt", {**checkpoint.load(finished), "recipe": stage.as_dict()})
     fewer = replace(TINY.chunking, n_points=48)
-    own = replace(TINY, chunking=fewer, train=replace(TINY.train, start=str(tmp_path / "stage.pt")))
+    own = replace(TINY, scene=fewer, train=replace(TINY.train, start=str(tmp_path / "stage.pt")))
     with pytest.raises(ConfigError, match="was trained on 400 of the 400 validation clouds"):
         workshop._check_start(own, None, None)
 

@@ -1,7 +1,7 @@
 """Cards of shipped models: `python train/card.py compact modelnet10 modelnet40`.
 
 Writes asp_neuro/models/NAME.md for each name, and the table of all cards into README.md (without a name: only that).
-It reads the test split (once at the certified exit, once at full budget): log that in train/README.md.
+It reads the test split (once at the certified exit, once at full budget): log that in train/ATTEMPTS.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--data", metavar="NAME|PATH")
     args = parser.parse_args()
     for name in args.names:
-        say(f"reading the test split of '{name}': log it in train/README.md")
+        say(f"reading the test split of '{name}': log it in train/ATTEMPTS.md")
         (MODELS / f"{name}.md").write_text(card(name, args.data) + "\n", encoding="utf-8")
     README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -4,7 +4,7 @@
 
 A cloud's novelty is its chamfer distance (256 points, the larger of the two directions) to the nearest training cloud
 of its class; the far half of the validation split is above the median. Full budget, mean over the learned, random and
-farthest-point order. Surprise is the negative log-likelihood at the temperature that suits the whole split best.
+farthest-point order. NLL is the negative log-likelihood after temperature scaling, one temperature for the whole split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 
 from asp_neuro.data import CloudSet, load, locate
 from asp_neuro.learn import checkpoint
-from asp_neuro.learn.evaluation import evaluate, tempered_surprise
+from asp_neuro.learn.evaluation import evaluate, temperature_scaled_nll
 from asp_neuro.learn.examples import examples_of
 from asp_neuro.learn.training import load_model
 from asp_neuro.report import progress, table
@@ -30,15 +30,15 @@ def novelty(train: CloudSet, clouds: CloudSet) -> np.ndarray:
     """[n] distance of each cloud to the nearest training cloud of its class."""
     known = [np.asarray(points[:POINTS], dtype=np.float64) for points in train.points]
     trees = [cKDTree(points) for points in known]
-    found = np.full(len(clouds.labels), np.inf)
-    for at in progress(range(len(found)), label="measuring novelty"):
+    distance = np.full(len(clouds.labels), np.inf)
+    for at in progress(range(len(distance)), label="measuring novelty"):
         points = np.asarray(clouds.points[at][:POINTS], dtype=np.float64)
         own = cKDTree(points)
         for other in np.flatnonzero(train.labels == clouds.labels[at]):
             there = trees[other].query(points)[0].mean()
-            if there < found[at]:
-                found[at] = min(found[at], max(there, own.query(known[other])[0].mean()))
-    return found
+            if there < distance[at]:
+                distance[at] = min(distance[at], max(there, own.query(known[other])[0].mean()))
+    return distance
 
 
 def main() -> None:
@@ -58,14 +58,14 @@ def main() -> None:
             distance = novelty(load(locate(recipe.data.name, asked.data), "train", **how), clouds)
             far = distance > np.median(distance)
         examples = examples_of(clouds, recipe.chunking)
-        found = []
+        scores = []
         for rule in RULES:
             logits = evaluate(model, examples, rule).logits[-1]
-            right, wonder = logits.argmax(axis=1) == clouds.labels, tempered_surprise(logits, clouds.labels)
-            found.append([100.0 * right[~far].mean(), 100.0 * right[far].mean(), wonder.mean(), wonder[far].mean()])
-        near, away, whole, novel = np.mean(found, axis=0)
+            right, nll = logits.argmax(axis=1) == clouds.labels, temperature_scaled_nll(logits, clouds.labels)
+            scores.append([100.0 * right[~far].mean(), 100.0 * right[far].mean(), nll.mean(), nll[far].mean()])
+        near, away, whole, novel = np.mean(scores, axis=0)
         rows.append((name, f"{near:.1f} %", f"{away:.1f} %", f"{whole:.3f}", f"{novel:.3f}"))
-    print(table(rows, ("checkpoint", "near half right", "far half right", "surprise", "surprise, far half")))
+    print(table(rows, ("checkpoint", "near half right", "far half right", "NLL", "NLL, far half")))
 
 
 if __name__ == "__main__":

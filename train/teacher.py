@@ -1,6 +1,6 @@
 """Train a teacher and leave its logits for a student: `python train/teacher.py --recipe NAME|FILE --out teacher.npz`.
 
-Then, with `distil` above 0 in the `[train]` section of the student's recipe (0.5 is a start):
+Then, with `distillation` above 0 in the `[train]` section of the student's recipe (0.5 is a start):
 
     asp-neuro train --recipe FILE --teacher teacher.npz
 
@@ -55,7 +55,7 @@ def main() -> int:
         f"{args.out}: logits of {report['clouds']} training clouds, {100.0 * report['train_accuracy']:.1f} % of them "
         f"right, from a teacher of {report['parameters']:,} parameters, {report['seconds']:.0f} s"
     )
-    print(f"next: asp-neuro train --recipe FILE --teacher {args.out}   (a recipe with train.distil above 0)")
+    print(f"next: asp-neuro train --recipe FILE --teacher {args.out}   (a recipe with train.distillation above 0)")
     return 0
 
 

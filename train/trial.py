@@ -1,13 +1,13 @@
 """A short training to compare recipes by; the last shapes of each class of the train split are held out.
 
-    python train/trial.py modelnet_base [--set model.moments=true chunking.n_groups=128] [--epochs 12] [--data DIR]
+    python train/trial.py modelnet_base [--set model.moments=true scene.n_groups=128] [--epochs 12] [--data DIR]
 
 The official split of ModelNet goes by number: the shapes with the highest numbers of a class are the test split, and
 neighbours in number often come from one source. A random validation split therefore has near copies of its clouds in
 training, and hardly predicts the test split. Here the last 22 % (at most 100) of each class of the *train* split are
 held out, which is the same kind of split. Only the classifier is trained: random orders, no imitation. The answers are
-those of the averaged weights at full budget, mean over a random and the farthest-point order; surprise is the negative
-log-likelihood at the best temperature.
+those of the averaged weights at full budget, mean over a random and the farthest-point order; NLL is the negative
+log-likelihood after temperature scaling.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from asp_neuro.data.splits import last_of_each_class
 from asp_neuro.errors import AspError, ConfigError
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn import training
-from asp_neuro.learn.evaluation import evaluate, tempered_surprise
+from asp_neuro.learn.evaluation import evaluate, temperature_scaled_nll
 from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.workshop import keep_memory
 from asp_neuro.report import say
@@ -35,24 +35,25 @@ RULES = ("random", "fps_order")
 
 
 def score(model: training.Model, held: Examples) -> tuple[float, float]:
-    """Share of right answers and surprise, mean over the rules."""
-    found = []
+    """Share of right answers and mean NLL after temperature scaling, mean over the rules."""
+    scores = []
     for rule in RULES:
         logits = evaluate(model, held, rule).logits[-1]
-        found.append([(logits.argmax(axis=1) == held.labels).mean(), tempered_surprise(logits, held.labels).mean()])
-    right, surprise = np.mean(found, axis=0)
-    return right, surprise
+        nll = temperature_scaled_nll(logits, held.labels).mean()
+        scores.append([(logits.argmax(axis=1) == held.labels).mean(), nll])
+    right, nll = np.mean(scores, axis=0)
+    return right, nll
 
 
 def changes(text: str) -> dict[str, dict[str, Any]]:
     """SECTION.KEY=VALUE, the value as TOML has it."""
     try:
-        found = tomli.loads(text)
+        sections = tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         raise ConfigError(f"--set {text}: not SECTION.KEY=VALUE as in TOML ({error})") from None
-    if not all(isinstance(values, dict) for values in found.values()):
-        raise ConfigError(f"--set {text}: a section is missing, as in train.mix=0.3")
-    return found
+    if not all(isinstance(values, dict) for values in sections.values()):
+        raise ConfigError(f"--set {text}: a section is missing, as in train.mixup=0.3")
+    return recipes.translated(f"--set {text}", sections)
 
 
 def main() -> None:
@@ -69,8 +70,8 @@ def main() -> None:
         for section, values in changes(change).items():
             plain[section] = {**plain.get(section, {}), **values}
     how = recipes.from_dict(asked.recipe, plain)
-    alone = {"random_share": 1.0, "imitation": 0.0, "start": "", "policy_only": False, "ema": 0.998}
-    how = how.changed(train={"epochs": asked.epochs, "deploy_epochs": 0, **alone})
+    alone = {"random_share": 1.0, "imitation": 0.0, "start": "", "policy_only": False, "ema_decay": 0.998}
+    how = how.changed(train={"epochs": asked.epochs, "qat_epochs": 0, **alone})
     clouds = load(locate(how.data.name, asked.data), "train", n_points=how.chunking.n_points)
     last = last_of_each_class(clouds.names, clouds.labels, SHARE, MOST)
     train = examples_of(clouds.subset(~last), how.chunking, change=how.augment, seed=how.seed)
@@ -82,12 +83,12 @@ def main() -> None:
         row = training.train_epoch(run, train, training.Progress())
         run.epoch += 1
         with training.Averaged(run) as model:
-            right, surprise = score(model, held)
-        say(f"epoch {run.epoch}: loss {row['loss']:.3f}, {100 * right:.1f} % right, surprise {surprise:.3f}")
+            right, nll = score(model, held)
+        say(f"epoch {run.epoch}: loss {row['loss']:.3f}, {100 * right:.1f} % right, NLL {nll:.3f}")
     with training.Averaged(run) as model:
-        for forgotten in range(1, 5):  # quarter by quarter
-            training.forget_frequencies(model, train.labels, 0.25)
-            say(f"with train.forget = {forgotten / 4}: {100 * score(model, held)[0]:.1f} % right")
+        for quarters in range(1, 5):  # each call adjusts by one more quarter
+            training.adjust_logits(model, train.labels, 0.25)
+            say(f"with train.logit_adjustment = {quarters / 4}: {100 * score(model, held)[0]:.1f} % right")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.model import Choose, Model, follow, learned, oracle
 
 BATCH = 64
-SHARPER = (0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)  # inverse temperatures
+INVERSE_TEMPERATURES = (0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,25 @@ class Record:
         return self.correct(average).mean(axis=1)
 
 
-def surprise(record: Record) -> float:
-    """Mean negative log-likelihood of the true class, over all steps: less noisy than accuracy, for choices."""
+def negative_log_likelihood(record: Record) -> float:
+    """Of the true class, mean over clouds and steps: less noisy than accuracy when recipes are compared."""
     shifted = record.logits - record.logits.max(axis=2, keepdims=True)
     log = shifted - np.log(np.exp(shifted).sum(axis=2, keepdims=True))
     return float(-log[:, np.arange(len(record.labels)), record.labels].mean())
 
 
-def tempered_surprise(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Logits [n, C] -> [n] negative log-likelihood at the temperature that suits all of them best."""
+def temperature_scaled_nll(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Logits [n, C] -> [n] negative log-likelihood after temperature scaling, one temperature for all."""
     given, right = torch.from_numpy(logits), torch.from_numpy(labels)
-    found = [torch.nn.functional.cross_entropy(given * by, right, reduction="none") for by in SHARPER]
-    return min(found, key=lambda losses: float(losses.mean())).numpy()
+    scaled = [torch.nn.functional.cross_entropy(given * by, right, reduction="none") for by in INVERSE_TEMPERATURES]
+    return min(scaled, key=lambda losses: float(losses.mean())).numpy()
 
 
 def accuracy_at(record: Record, at: Iterable[int] = (1, 2, 3, 4, 8)) -> dict[str, float]:
     """The share of right answers after some numbers of observations, and at full budget ("M")."""
     curve = record.accuracy()
-    found = {str(k): float(curve[k - 1]) for k in at if k <= len(curve)}
-    return {**found, "M": float(curve[-1])}
+    shares = {str(k): float(curve[k - 1]) for k in at if k <= len(curve)}
+    return {**shares, "M": float(curve[-1])}
 
 
 @torch.no_grad()

@@ -66,7 +66,7 @@ class Sight(NamedTuple):
 
 
 @dataclass
-class Moment:
+class Episode:
     """An episode in progress, for a batch of clouds."""
 
     sight: Sight
@@ -95,7 +95,7 @@ class Rollout(NamedTuple):
     max_membrane: Tensor  # [L, H] float units
 
 
-Choose = Callable[[Moment], Tensor]  # -> one-hot choice [b, M]
+Choose = Callable[[Episode], Tensor]  # -> one-hot choice [b, M]
 
 
 class Model(nn.Module):
@@ -178,11 +178,11 @@ class Model(nn.Module):
             self.mixer.gates(embedding), self.policy.geometry(descriptors), self.policy.first_scores(descriptors)
         )
 
-    def begin(self, sight: Sight) -> Moment:
+    def begin(self, sight: Sight) -> Episode:
         b, m = sight.gates.shape[:2]
         folded, state = self.head.fold(), self.head.start(b)
         carry = sight.gates.new_zeros(b, self.mixer.width)
-        return Moment(
+        return Episode(
             sight, folded, carry, state, self.belief(state, folded), sight.gates.new_zeros(b, m), mask=self.mask
         )
 
@@ -191,39 +191,39 @@ class Model(nn.Module):
         last = state.membrane[-1] / folded[-1].units
         return self.belief_norm(last.to(self.belief_norm.weight.dtype))
 
-    def observe(self, moment: Moment, choice: Tensor) -> None:
-        """Take the chosen chunk [b, M] one-hot: advances `moment`."""
-        gates = (choice.unsqueeze(1) @ moment.sight.gates).squeeze(1)
-        drive, moment.carry = self.mixer.step(moment.carry, gates)
-        moment.state = self.head.step(drive, moment.state, moment.folded)
-        moment.belief = self.belief(moment.state, moment.folded)
-        moment.visited = torch.maximum(moment.visited, choice.detach())
-        moment.step += 1
+    def observe(self, episode: Episode, choice: Tensor) -> None:
+        """Take the chosen chunk [b, M] one-hot: advances `episode`."""
+        gates = (choice.unsqueeze(1) @ episode.sight.gates).squeeze(1)
+        drive, episode.carry = self.mixer.step(episode.carry, gates)
+        episode.state = self.head.step(drive, episode.state, episode.folded)
+        episode.belief = self.belief(episode.state, episode.folded)
+        episode.visited = torch.maximum(episode.visited, choice.detach())
+        episode.step += 1
 
     @torch.no_grad()
-    def peek(self, moment: Moment) -> Tensor:
+    def peek(self, episode: Episode) -> Tensor:
         """Logits [b, M, C] that each chunk would lead to, one step ahead; nothing advances."""
-        b, m = moment.visited.shape
-        drive, _ = self.mixer.step(moment.carry.unsqueeze(1), moment.sight.gates)
-        spread = State(*(tuple(x.repeat_interleave(m, dim=0) for x in layers) for layers in moment.state))
-        after = self.head.step(drive.reshape(b * m, -1), spread, moment.folded)
-        return self.readout(self.belief(after, moment.folded)).view(b, m, -1)
+        b, m = episode.visited.shape
+        drive, _ = self.mixer.step(episode.carry.unsqueeze(1), episode.sight.gates)
+        spread = State(*(tuple(x.repeat_interleave(m, dim=0) for x in layers) for layers in episode.state))
+        after = self.head.step(drive.reshape(b * m, -1), spread, episode.folded)
+        return self.readout(self.belief(after, episode.folded)).view(b, m, -1)
 
     def rollout(self, sight: Sight, choose: Choose, n_steps: int) -> Rollout:
         """Play `n_steps` observations with the given rule."""
-        moment = self.begin(sight)
+        episode = self.begin(sight)
         beliefs, order, states = [], [], []
         for _ in range(n_steps):
-            choice = choose(moment)
-            self.observe(moment, choice)
-            beliefs.append(moment.belief)
+            choice = choose(episode)
+            self.observe(episode, choice)
+            beliefs.append(episode.belief)
             order.append(choice.detach())
-            states.append(moment.state)
-        layers = range(len(moment.folded))
+            states.append(episode.state)
+        layers = range(len(episode.folded))
         rates = [torch.stack([state.spikes[layer] for state in states]).mean() for layer in layers]
         with torch.no_grad():
             highest = [torch.stack([s.membrane[k] for s in states]).abs().amax(dim=(0, 1)) for k in layers]
-            highest = [u / constants.units for u, constants in zip(highest, moment.folded, strict=True)]
+            highest = [u / constants.units for u, constants in zip(highest, episode.folded, strict=True)]
         return Rollout(
             self.readout(torch.stack(beliefs)),
             torch.stack(order).argmax(dim=2),
@@ -238,20 +238,20 @@ def one_hot(index: Tensor, n: int, like: Tensor) -> Tensor:
 
 def follow(order: Tensor) -> Choose:
     """Rule: a given order [b, M] of the chunks."""
-    return lambda moment: one_hot(order[:, moment.step], moment.visited.shape[1], moment.visited)
+    return lambda episode: one_hot(order[:, episode.step], episode.visited.shape[1], episode.visited)
 
 
 def learned(policy: Policy) -> Choose:
     """Rule: the best-scored chunk."""
-    return lambda moment: one_hot(moment.scores(policy).argmax(dim=1), moment.visited.shape[1], moment.visited)
+    return lambda episode: one_hot(episode.scores(policy).argmax(dim=1), episode.visited.shape[1], episode.visited)
 
 
 def oracle(model: Model, labels: Tensor) -> Choose:
     """Rule: the unvisited chunk whose observation makes the true class most likely."""
 
-    def choose(moment: Moment) -> Tensor:
-        gain = true_likelihood(model.peek(moment), labels) + moment.visited * VISITED
-        return one_hot(gain.argmax(dim=1), moment.visited.shape[1], moment.visited)
+    def choose(episode: Episode) -> Tensor:
+        gain = true_likelihood(model.peek(episode), labels) + episode.visited * VISITED
+        return one_hot(gain.argmax(dim=1), episode.visited.shape[1], episode.visited)
 
     return choose
 

@@ -1,12 +1,25 @@
-"""Recipe: everything that decides a training, as frozen data read from TOML (`train/recipes/*.toml`)."""
+"""Recipe: everything that decides a training, as frozen data read from TOML (`train/recipes/*.toml`).
+
+    name, seed
+    [data]      which data set, which of its splits
+    [scene]     kind = "cloud": how a cloud is cut into chunks
+    [task]      kind = "classify": what is asked about a scene
+    [model]     widths and options of the network
+    [augment]   how training clouds are changed
+    [train]     optimisation, losses, quantisation-aware training
+
+A recipe of before 0.2.0 reads to the same Recipe: `OLD_SECTIONS` and `OLD_KEYS` have the names that changed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import os
 import types
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -21,6 +34,53 @@ from asp_neuro.scenes.cloud import Chunking
 SEEDS = 2**32
 HELD_OUT = ("validation", "calibration")  # carved from the training data: to choose by, and to certify with
 SCORERS = ("bilinear", "geometry", "belief", "additive")
+
+# What recipes were called before 0.2.0. Files, checkpoints and bundles of that time hold these names: they are read for
+# good, and never rewritten, because a bundle's hash covers the recipe as it was stored.
+OLD_SECTIONS = {"chunking": "scene"}
+OLD_KEYS = {
+    "train": {
+        "deploy_epochs": "qat_epochs",
+        "batch": "batch_size",
+        "clip": "gradient_clip",
+        "smoothing": "label_smoothing",
+        "balance": "class_weight_power",
+        "forget": "logit_adjustment",
+        "late": "step_weight_power",
+        "mix": "mixup",
+        "policy_alone": "detach_belief",
+        "policy_rate": "policy_learning_rate_factor",
+        "rate_penalty": "firing_rate_penalty",
+        "rate_target": "firing_rate_target",
+        "ema": "ema_decay",
+        "distil": "distillation",
+        "distil_temperature": "distillation_temperature",
+    }
+}
+
+# Limits of the numbers in [train].
+SHARES = ("label_smoothing", "random_share", "mixup", "ema_decay", "warmup")  # below 1; random_share may be 1
+ABOVE_ZERO = (
+    "learning_rate",
+    "policy_learning_rate_factor",
+    "temperature_start",
+    "temperature_end",
+    "imitation_temperature",
+    "distillation_temperature",
+)
+AT_LEAST_ZERO = (
+    "weight_decay",
+    "class_weight_power",
+    "logit_adjustment",
+    "step_weight_power",
+    "gradient_clip",
+    "tet",
+    "imitation",
+    "imitation_steps",
+    "firing_rate_penalty",
+    "firing_rate_target",
+    "distillation",
+)
 
 
 @dataclass(frozen=True)
@@ -71,78 +131,67 @@ class ModelRecipe:
 @dataclass(frozen=True)
 class TrainRecipe:
     epochs: int = 30  # in all
-    deploy_epochs: int = 8  # the last of them, on the integer grid
+    qat_epochs: int = 8  # the last of them: quantisation-aware training, the head on the integer grid
     start: str = ""  # a checkpoint, or the name of a shipped one, whose weights this training starts from
-    batch: int = 32
+    batch_size: int = 32
     learning_rate: float = 2e-3
     weight_decay: float = 1e-2
     warmup: float = 0.1  # share of the run
-    clip: float = 1.0  # largest gradient norm; 0 is off
-    smoothing: float = 0.1  # of the labels
-    balance: float = 0.0  # a cloud counts by (number of its class)^-balance; 1 gives every class the same weight
-    forget: float = 0.0  # share of the classes' frequencies taken out of the finished answers; 1: as if all alike
-    late: float = 0.0  # step t counts t^late; 0 is the paper's mean over steps
-    tet: float = 0.0  # weight of the agreement with the last logits (Eq. 4)
+    gradient_clip: float = 1.0  # largest gradient norm; 0 is off
+    label_smoothing: float = 0.1
+    class_weight_power: float = 0.0  # a cloud counts by (number of its class)^-power; 1: every class weighs the same
+    logit_adjustment: float = 0.0  # share of the log class frequencies taken off the finished logits; 1: all of them
+    step_weight_power: float = 0.0  # step t counts t^power; 0 is the paper's mean over steps
+    tet: float = 0.0  # weight of temporal efficient training: agreement with the last logits (Eq. 4)
     temperature_start: float = 1.0  # of the Gumbel-softmax
     temperature_end: float = 0.1
     random_share: float = 0.4  # clouds that take a random order instead of the sampled one
-    mix: float = 0.0  # clouds that get chunks of another cloud, and the answer mixed alike; in a random order
+    mixup: float = 0.0  # clouds that get chunks of another cloud, and its label in proportion; in a random order
     imitation: float = 0.0  # weight of imitating the oracle's one-step ranking
     imitation_steps: int = 8
     imitation_temperature: float = 0.3
-    policy_alone: bool = False  # the belief is shaped by the answers only, the policy learns on top of it
-    policy_rate: float = 1.0  # times the learning rate, for the policy
-    policy_only: bool = False  # nothing else learns; all other parts stay as `start` left them, on the grid if it was
-    rate_penalty: float = 0.0
-    rate_target: float = 0.3
-    ema: float = 0.0  # decay per step of the averaged weights; 0 is off
-    distil: float = 0.0  # weight of a teacher's soft targets
-    distil_temperature: float = 2.0
+    detach_belief: bool = False  # no gradient of the policy reaches the belief, which then learns from labels alone
+    policy_learning_rate_factor: float = 1.0  # times the learning rate, for the policy
+    policy_only: bool = False  # all other parts are frozen as `start` left them, on the integer grid if it was
+    firing_rate_penalty: float = 0.0
+    firing_rate_target: float = 0.3  # what the penalty leaves free
+    ema_decay: float = 0.0  # per step, of the exponential moving average of the weights; 0 is off
+    distillation: float = 0.0  # weight of a teacher's soft targets
+    distillation_temperature: float = 2.0
     headroom: float = 2.0  # of the integer state over the largest membrane seen
 
     def __post_init__(self) -> None:
         _at_least("train.epochs", self.epochs, 1)
-        _at_least("train.batch", self.batch, 2)
-        if not 0 <= self.deploy_epochs <= self.epochs:
-            raise ConfigError(
-                f"train.deploy_epochs = {self.deploy_epochs} must be between 0 and epochs = {self.epochs}"
-            )
-        for name in ("smoothing", "random_share", "mix", "ema", "warmup"):
+        _at_least("train.batch_size", self.batch_size, 2)
+        if not 0 <= self.qat_epochs <= self.epochs:
+            raise ConfigError(f"train.qat_epochs = {self.qat_epochs} must be between 0 and epochs = {self.epochs}")
+        for name in SHARES:
             value = getattr(self, name)
             if not 0.0 <= value < 1.0 and not (name == "random_share" and value == 1.0):
                 raise ConfigError(f"train.{name} = {value} must be at least 0 and below 1")
-        positive = (
-            "learning_rate",
-            "policy_rate",
-            "temperature_start",
-            "temperature_end",
-            "imitation_temperature",
-            "distil_temperature",
-        )
-        for name in positive:
+        for name in ABOVE_ZERO:
             if not getattr(self, name) > 0.0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} must be above 0")
         if self.policy_only and not self.start:
             raise ConfigError("train.policy_only = true needs train.start, the model whose policy is to learn")
-        if self.policy_only and self.forget > 0.0:
-            raise ConfigError(f"train.forget = {self.forget} would change answers that train.policy_only leaves alone")
+        if self.policy_only and self.logit_adjustment > 0.0:
+            value = self.logit_adjustment
+            raise ConfigError(f"train.logit_adjustment = {value} would change answers that train.policy_only freezes")
         if not self.headroom >= 1.0:
             raise ConfigError(f"train.headroom = {self.headroom} must be at least 1")
-        for name in (
-            "weight_decay",
-            "balance",
-            "forget",
-            "late",
-            "clip",
-            "tet",
-            "imitation",
-            "imitation_steps",
-            "rate_penalty",
-            "rate_target",
-            "distil",
-        ):
+        for name in AT_LEAST_ZERO:
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} must be at least 0")
+
+
+@dataclass(frozen=True)
+class ClassifyRecipe:
+    """One class per scene. Nothing to set: the classes are those of the data."""
+
+
+SCENES: dict[str, type] = {"cloud": Chunking}  # kind in [scene] -> its settings
+TASKS: dict[str, type] = {"classify": ClassifyRecipe}  # kind in [task] -> its settings
+KINDS = {"scene": SCENES, "task": TASKS}
 
 
 @dataclass(frozen=True)
@@ -150,7 +199,8 @@ class Recipe:
     name: str
     seed: int = 0
     data: DataRecipe = field(default_factory=DataRecipe)
-    chunking: Chunking = field(default_factory=Chunking)
+    scene: Chunking = field(default_factory=Chunking)
+    task: ClassifyRecipe = field(default_factory=ClassifyRecipe)
     model: ModelRecipe = field(default_factory=ModelRecipe)
     augment: Augmentation = field(default_factory=Augmentation)
     train: TrainRecipe = field(default_factory=TrainRecipe)
@@ -159,9 +209,15 @@ class Recipe:
         if not 0 <= self.seed < SEEDS:
             raise ConfigError(f"seed = {self.seed} must be at least 0 and below {SEEDS}")
 
+    @property
+    def chunking(self) -> Chunking:
+        """How a cloud is cut: the settings of [scene] with kind = "cloud"."""
+        return self.scene
+
     def changed(self, **sections: dict[str, Any]) -> Recipe:
-        """A copy with some keys of some sections replaced."""
-        new = {name: dataclasses.replace(getattr(self, name), **keys) for name, keys in sections.items()}
+        """A copy with some keys of some sections replaced; old names do as well."""
+        parts = translated("changed", sections)
+        new = {name: dataclasses.replace(getattr(self, name), **keys) for name, keys in parts.items()}
         return dataclasses.replace(self, **new)
 
     def as_dict(self) -> dict[str, Any]:
@@ -170,42 +226,84 @@ class Recipe:
         for section, values in plain.items():
             if isinstance(values, dict):
                 kept = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v is not None}
-                plain[section] = kept
+                plain[section] = {**_kind_of(section, getattr(self, section)), **kept}
         return plain
 
 
+def _kind_of(section: str, settings: Any) -> dict[str, str]:
+    """The `kind` of a section that has several, by the type of its settings."""
+    names = [kind for kind, own in KINDS.get(section, {}).items() if type(settings) is own]
+    return {"kind": names[0]} if names else {}
+
+
+def translated(source: str, values: dict[str, Any]) -> dict[str, Any]:
+    """A copy in which sections and keys have their names of today (`OLD_SECTIONS`, `OLD_KEYS`); values stay."""
+    sections = _renamed(source, "", values, OLD_SECTIONS)
+    for section, keys in OLD_KEYS.items():
+        if isinstance(sections.get(section), dict):
+            sections[section] = _renamed(source, f"{section}.", sections[section], keys)
+    return sections
+
+
+def _renamed(source: str, prefix: str, values: dict[str, Any], new_names: dict[str, str]) -> dict[str, Any]:
+    for old, new in new_names.items():
+        if old in values and new in values:
+            raise ConfigError(f"{source}: '{prefix}{old}' is the old name of '{prefix}{new}'; give one of them")
+    return {new_names.get(key, key): value for key, value in values.items()}
+
+
 def from_dict(source: str, values: dict[str, Any]) -> Recipe:
-    """Nested data -> Recipe; `source` names the file in errors. Unknown keys are errors."""
+    """Nested data, in names of today or old ones -> Recipe; `source` names the file in errors, as for unknown keys."""
     fields = {f.name: f for f in dataclasses.fields(Recipe)}
-    kinds = typing.get_type_hints(Recipe)
-    found: dict[str, Any] = {}
-    for key, value in values.items():
+    types_of = typing.get_type_hints(Recipe)
+    parts: dict[str, Any] = {}
+    for key, value in translated(source, values).items():
         if key not in fields:
-            raise ConfigError(f"{source}: unknown key '{key}'{nearest(key, fields)}")
-        if dataclasses.is_dataclass(kinds[key]):
-            found[key] = _section(source, key, kinds[key], value)
+            raise ConfigError(f"{source}: unknown key '{key}'{_nearest_name(key, fields, OLD_SECTIONS)}")
+        if dataclasses.is_dataclass(types_of[key]):
+            parts[key] = _section(source, key, types_of[key], value)
         else:
-            found[key] = _typed(source, key, kinds[key], value)
-    found.setdefault("name", Path(source).stem)
+            parts[key] = _typed(source, key, types_of[key], value)
+    parts.setdefault("name", Path(source).stem)
     try:
-        return Recipe(**found)
+        return Recipe(**parts)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def _nearest_name(word: str, known: Iterable[str], old: dict[str, str]) -> str:
+    """As `nearest`; a word that resembles an old name is answered with the name of today."""
+    words = sorted(known)
+    close = difflib.get_close_matches(word, [*words, *old], n=1, cutoff=0.6)
+    return f"; did you mean '{old[close[0]]}'?" if close and close[0] in old else nearest(word, words)
 
 
 def _section(source: str, name: str, kind: Any, values: Any) -> Any:
     if not isinstance(values, dict):
         raise ConfigError(f"{source}: [{name}] must be a table")
-    kinds = typing.get_type_hints(kind)
+    if name in KINDS:
+        kind, values = _of_kind(source, name, kind, values)
+    types_of = typing.get_type_hints(kind)
     typed = {}
     for key, value in values.items():
-        if key not in kinds:
-            raise ConfigError(f"{source}: unknown key '{name}.{key}'{nearest(key, kinds)}")
-        typed[key] = _typed(source, f"{name}.{key}", kinds[key], value)
+        if key not in types_of:
+            hint = _nearest_name(key, [*types_of, *(["kind"] if name in KINDS else [])], OLD_KEYS.get(name, {}))
+            raise ConfigError(f"{source}: unknown key '{name}.{key}'{hint}")
+        typed[key] = _typed(source, f"{name}.{key}", types_of[key], value)
     try:
         return kind(**typed)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def _of_kind(source: str, name: str, default: Any, values: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The type of settings that `kind` asks for, and the other keys; without a kind the default one."""
+    if "kind" not in values:
+        return default, values
+    kind, known = values["kind"], KINDS[name]
+    if not isinstance(kind, str) or kind not in known:
+        raise ConfigError(f"{source}: {name}.kind = {kind!r}{nearest(str(kind), known)}")
+    return known[kind], {key: value for key, value in values.items() if key != "kind"}
 
 
 def _typed(source: str, key: str, kind: Any, value: Any) -> Any:

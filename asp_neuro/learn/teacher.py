@@ -33,15 +33,15 @@ BATCH = 64  # of the pass that leaves the logits
 @dataclass(frozen=True)
 class TeacherRecipe:
     epochs: int = 30
-    batch: int = 32
+    batch_size: int = 32
     learning_rate: float = 2e-3
     weight_decay: float = 0.01
-    smoothing: float = 0.1
+    label_smoothing: float = 0.1
     widen: int = 2  # times the student's widths
     dropout: float = 0.4
 
     def __post_init__(self) -> None:
-        for name, low in (("epochs", 1), ("batch", 2), ("widen", 1)):
+        for name, low in (("epochs", 1), ("batch_size", 2), ("widen", 1)):
             if getattr(self, name) < low:
                 raise ConfigError(f"teacher: {name} = {getattr(self, name)} must be at least {low}")
 
@@ -81,17 +81,18 @@ def train_teacher(
     with torch.no_grad():
         near = examples.batch(np.arange(min(512, len(examples))))
         teacher.encoder.reach.copy_(_reach(near))
-    weight = class_weight(examples.labels, n_classes, recipe.train.balance) if recipe.train.balance > 0.0 else None
+    power = recipe.train.class_weight_power
+    weight = class_weight(examples.labels, n_classes, power) if power > 0.0 else None
     optimiser = torch.optim.AdamW(teacher.parameters(), lr=how.learning_rate, weight_decay=how.weight_decay)
-    n_batches = max(1, len(examples) // how.batch)
+    n_batches = max(1, len(examples) // how.batch_size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, how.learning_rate, total_steps=how.epochs * n_batches)
     teacher.train()
     for epoch in range(how.epochs):
         total, right, seen = 0.0, 0, 0
-        for index in np.array_split(rng.permutation(len(examples))[: n_batches * how.batch], n_batches):
+        for index in np.array_split(rng.permutation(len(examples))[: n_batches * how.batch_size], n_batches):
             batch = examples.batch(index, recipe.augment, rng)
             logits = teacher(batch)
-            loss = F.cross_entropy(logits, batch.labels, weight=weight, label_smoothing=how.smoothing)
+            loss = F.cross_entropy(logits, batch.labels, weight=weight, label_smoothing=how.label_smoothing)
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(teacher.parameters(), 1.0)

@@ -1,4 +1,4 @@
-"""Training, from a recipe to `model.pt`: float first, then on the integer grid.
+"""Training, from a recipe to `model.pt`: float first, then quantisation-aware, with the head on the integer grid.
 
 Every random number of an epoch follows from (seed, epoch), and the state is saved at the end of each: a run that is
 killed at any moment and resumed ends with the same weights, bit for bit, as one that was left alone. Under `torchrun`
@@ -24,10 +24,11 @@ from torch import Tensor
 from asp_neuro import files
 from asp_neuro.errors import AspError, ConfigError, InputError
 from asp_neuro.learn import checkpoint, losses
+from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.cloud_encoder import over_processes
-from asp_neuro.learn.evaluation import accuracy_at, evaluate, surprise
+from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood
 from asp_neuro.learn.examples import Examples
-from asp_neuro.learn.model import Batch, Model, Moment, Sight, one_hot, true_likelihood
+from asp_neuro.learn.model import Batch, Episode, Model, Sight, one_hot, true_likelihood
 from asp_neuro.learn.policy import VISITED, gumbel, sample
 from asp_neuro.learn.recipe import Recipe
 
@@ -56,7 +57,7 @@ class Run:
     classes: tuple[str, ...]
     model: Model
     optimiser: torch.optim.Optimizer
-    average: dict[str, Tensor]
+    average: dict[str, Tensor]  # exponential moving average of the weights
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     before_deploy: dict[str, float] | None = None  # accuracy_at on validation, the moment before deploy mode
@@ -86,8 +87,8 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
         model.requires_grad_(False).policy.requires_grad_()
     average = {k: v.clone() for k, v in _averaged(model)}
     run = Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
-    if recipe.train.balance > 0.0:
-        run.class_weight = class_weight(examples.labels, len(classes), recipe.train.balance)
+    if recipe.train.class_weight_power > 0.0:
+        run.class_weight = class_weight(examples.labels, len(classes), recipe.train.class_weight_power)
     return run
 
 
@@ -118,10 +119,10 @@ def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool =
     model.head.deploy = whole and bool(stored.get("deploy", False))
 
 
-def class_weight(labels: np.ndarray, n_classes: int, balance: float) -> Tensor:
-    """[C] (number of clouds of the class)^-balance, scaled so that the clouds have mean weight 1."""
+def class_weight(labels: np.ndarray, n_classes: int, power: float) -> Tensor:
+    """[C] (number of clouds of the class)^-power, scaled so that the clouds have mean weight 1."""
     count = np.bincount(labels, minlength=n_classes)
-    weight = np.maximum(count, 1.0) ** -balance
+    weight = np.maximum(count, 1.0) ** -power
     return torch.from_numpy((weight / weight[labels].mean()).astype(np.float32))
 
 
@@ -133,18 +134,18 @@ def _fingerprint(examples: Examples) -> str:
 
 
 def _optimiser(recipe: Recipe, model: Model) -> torch.optim.Optimizer:
-    """AdamW; biases, gains and the neurons' own parameters do not decay. The policy may have a pace of its own."""
+    """AdamW; biases, gains and the neurons' own parameters do not decay. The policy may learn at another rate."""
     how = recipe.train
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for name, parameter in model.named_parameters():
-        pace = how.policy_rate if name.startswith("policy.") else 1.0
+        pace = how.policy_learning_rate_factor if name.startswith("policy.") else 1.0
         groups.setdefault((how.weight_decay if parameter.ndim > 1 else 0.0, pace), []).append(parameter)
     shaped = [{"params": own, "weight_decay": decay, "pace": pace} for (decay, pace), own in groups.items()]
     return torch.optim.AdamW(shaped, lr=how.learning_rate)
 
 
 def _averaged(model: Model) -> list[tuple[str, Tensor]]:
-    """What the moving average runs over: parameters and running statistics, not the fixed scales."""
+    """What the exponential moving average runs over: parameters and running statistics, not the fixed scales."""
     return [(k, v) for k, v in model.state_dict().items() if v.dtype == torch.float32]
 
 
@@ -163,23 +164,23 @@ def temperature(recipe: Recipe, share: float) -> float:
     return how.temperature_start * (how.temperature_end / how.temperature_start) ** share
 
 
-class Mixture(NamedTuple):
-    """Chunks of pairs of clouds, exchanged: cloud 2i and 2i + 1 of a batch are partners."""
+class Mixup(NamedTuple):
+    """Mixup by whole chunks: clouds 2i and 2i + 1 of a batch are partners, and one gets some chunks of the other."""
 
     partner: Tensor  # [b] int64
     mixed: Tensor  # [b] bool: whether this cloud has chunks of its partner
     foreign: Tensor  # [b, M] 0 / 1: which of its chunks those are
 
 
-def mixture(draw: Tensor, share: float) -> Mixture:
+def draw_mixup(draw: Tensor, share: float) -> Mixup:
     """`draw` [b, M + 2] uniform: a number per chunk, one for how many are exchanged, one for whether it happens."""
     partner = torch.arange(len(draw)) ^ 1
     partner = torch.where(partner < len(draw), partner, partner - 1)  # the odd one out is its own partner
     mixed = draw[:, -1] < share
-    return Mixture(partner, mixed, ((draw[:, :-2] < draw[:, -2:-1]) & mixed[:, None]).to(draw.dtype))
+    return Mixup(partner, mixed, ((draw[:, :-2] < draw[:, -2:-1]) & mixed[:, None]).to(draw.dtype))
 
 
-def exchanged(sight: Sight, mix: Mixture) -> Sight:
+def mixed_sight(sight: Sight, mix: Mixup) -> Sight:
     """What a cloud with chunks of its partner would show: chunks stand alone, so theirs is simply taken over."""
     foreign = mix.foreign > 0.0
     gates, geometry = (torch.where(foreign[..., None], part[mix.partner], part) for part in sight[:2])
@@ -195,12 +196,12 @@ def batch_loss(
     noise: Tensor,
     random: Tensor,
     n_total: int,
-    mix: Mixture | None = None,
+    mix: Mixup | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Loss of a (part of a) batch, already divided by the whole batch's number of clouds, and the firing rate.
 
     `noise` [T, b, M] feeds the Gumbel-softmax; `random` [b, M + 1] an order per cloud and whether to take it. Clouds
-    that are mixed take a random order, and the right answer to them is as mixed as what has been seen of them.
+    under mixup take a random order; the weight of each label is the share of its cloud's chunks among those seen.
     """
     model, how = run.model, run.recipe.train
     heat = temperature(run.recipe, share)
@@ -212,31 +213,33 @@ def batch_loss(
     blind = one_hot(random[:, :-1].argsort(dim=1), noise.shape[2], noise).transpose(0, 1) * takes_random  # [T, b, M]
     copied: list[Tensor] = []
 
-    def choose(moment: Moment) -> Tensor:
-        scores = moment.scores(model.policy, how.policy_alone)
-        if how.imitation > 0.0 and moment.step < min(how.imitation_steps, noise.shape[2] - 1):
-            likelihood = true_likelihood(model.peek(moment), batch.labels) / how.imitation_temperature
-            likelihood = likelihood + moment.visited * VISITED
+    def choose(episode: Episode) -> Tensor:
+        scores = episode.scores(model.policy, how.detach_belief)
+        if how.imitation > 0.0 and episode.step < min(how.imitation_steps, noise.shape[2] - 1):
+            likelihood = true_likelihood(model.peek(episode), batch.labels) / how.imitation_temperature
+            likelihood = likelihood + episode.visited * VISITED
             copied.append(losses.imitation(scores[pure], likelihood[pure], 1.0, n_total))
-        return torch.addcmul(blind[moment.step], sample(scores, heat, disturbance[moment.step]), 1.0 - takes_random)
+        return torch.addcmul(blind[episode.step], sample(scores, heat, disturbance[episode.step]), 1.0 - takes_random)
 
-    sight, other = model.look(batch), None
+    sight, mixed = model.look(batch), None
     if mix is not None:
-        sight = exchanged(sight, mix)
-        other = batch.labels[mix.partner], foreign_share(blind, mix.foreign)
+        sight = mixed_sight(sight, mix)
+        mixed = batch.labels[mix.partner], foreign_share(blind, mix.foreign)
     played = model.rollout(sight, choose, noise.shape[0])
-    loss = losses.answers(played.logits, batch.labels, how.smoothing, n_total, run.class_weight, how.late, other)
+    loss = losses.cross_entropy(
+        played.logits, batch.labels, how.label_smoothing, n_total, run.class_weight, how.step_weight_power, mixed
+    )
     if how.tet > 0.0:
-        loss = loss + how.tet * losses.agreement(played.logits, n_total)
+        loss = loss + how.tet * losses.tet(played.logits, n_total)
     if copied:
         loss = loss + how.imitation * torch.stack(copied).mean()
-    if teacher is not None and how.distil > 0.0:
-        loss = loss + how.distil * losses.distillation(
-            played.logits[:, pure], teacher[pure], how.distil_temperature, n_total
+    if teacher is not None and how.distillation > 0.0:
+        loss = loss + how.distillation * losses.distillation(
+            played.logits[:, pure], teacher[pure], how.distillation_temperature, n_total
         )
-    if how.rate_penalty > 0.0:
+    if how.firing_rate_penalty > 0.0:
         whole = over_processes(played.firing_rate * len(batch.labels)) / n_total  # the penalty is not linear in it
-        loss = loss + how.rate_penalty * losses.rate(whole, how.rate_target) / world()[1]
+        loss = loss + how.firing_rate_penalty * losses.firing_rate_penalty(whole, how.firing_rate_target) / world()[1]
     return loss, played.firing_rate.detach()
 
 
@@ -260,20 +263,20 @@ def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float
     rng = np.random.default_rng([recipe.seed, run.epoch])
     noise_source = torch.Generator().manual_seed(recipe.seed * 1_000_003 + run.epoch)
     order = rng.permutation(len(examples))
-    n_batches = len(examples) // how.batch or 1
+    n_batches = len(examples) // how.batch_size or 1
     total, rate = 0.0, 0.0
     model.train(not how.policy_only)  # what does not learn keeps its statistics too
-    for number, index in enumerate(np.array_split(order[: n_batches * how.batch], n_batches)):
+    for number, index in enumerate(np.array_split(order[: n_batches * how.batch_size], n_batches)):
         share = (run.epoch + number / n_batches) / how.epochs
         noise = torch.rand(n_chunks, len(index), n_chunks, generator=noise_source).clamp(1e-9, 1.0 - 1e-7)
         random = torch.rand(len(index), n_chunks + 1, generator=noise_source)
-        mine = slice(*(share_start(len(index), part, n_ranks, how.mix > 0.0) for part in (rank, rank + 1)))
+        mine = slice(*(share_start(len(index), part, n_ranks, how.mixup > 0.0) for part in (rank, rank + 1)))
         batch = examples.batch(index, recipe.augment, rng)
         batch = Batch(*(part[mine] for part in batch))
         teacher = None if examples.teacher is None else torch.from_numpy(examples.teacher[index[mine]])
         mix = None
-        if how.mix > 0.0:
-            mix = mixture(torch.rand(len(index), n_chunks + 2, generator=noise_source)[mine], how.mix)
+        if how.mixup > 0.0:
+            mix = draw_mixup(torch.rand(len(index), n_chunks + 2, generator=noise_source)[mine], how.mixup)
         loss, fired = batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index), mix)
         total += _update(run, loss, share, number)
         rate += float(fired.mean())
@@ -291,7 +294,7 @@ def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
     if world()[1] > 1:
         sum_gradients(parameters)
         dist.all_reduce(value)
-    norm = torch.nn.utils.clip_grad_norm_(parameters, how.clip if how.clip > 0.0 else math.inf)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, how.gradient_clip if how.gradient_clip > 0.0 else math.inf)
     for name, number_of in (("loss", value), ("length of the gradient", norm)):
         if not torch.isfinite(number_of):  # before the step: no weight is touched, no checkpoint spoilt
             raise DivergedError(
@@ -301,9 +304,9 @@ def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
     for group in run.optimiser.param_groups:
         group["lr"] = learning_rate(run.recipe, share) * group["pace"]
     run.optimiser.step()
-    if how.ema > 0.0:
+    if how.ema_decay > 0.0:
         now = dict(_averaged(run.model))
-        keep = min(how.ema, 1.0 - 1.0 / (1.0 + share * 1e4))
+        keep = min(how.ema_decay, 1.0 - 1.0 / (1.0 + share * 1e4))
         torch._foreach_lerp_([run.average[k] for k in now], list(now.values()), 1.0 - keep)
     return float(value)
 
@@ -327,13 +330,13 @@ def enter_deploy(run: Run, examples: Examples) -> None:
 
 
 class Averaged:
-    """Context: the model with its averaged weights."""
+    """Context: the model with the exponential moving average of its weights."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.kept = run, None
 
     def __enter__(self) -> Model:
-        if self.run.recipe.train.ema > 0.0:
+        if self.run.recipe.train.ema_decay > 0.0:
             self.kept = {k: v.clone() for k, v in _averaged(self.run.model)}
             self.run.model.load_state_dict(self.run.average, strict=False)
         return self.run.model
@@ -356,18 +359,18 @@ def train(
     show = show or Progress()
     if len(examples) < 2:
         raise InputError(f"{len(examples)} clouds to train on, at least 2 are needed")
-    smallest = min(recipe.train.batch, len(examples))
-    if world()[1] * (2 if recipe.train.mix > 0.0 else 1) > smallest:
-        pairs = ", which train.mix pairs" if recipe.train.mix > 0.0 else ""
+    smallest = min(recipe.train.batch_size, len(examples))
+    if world()[1] * (2 if recipe.train.mixup > 0.0 else 1) > smallest:
+        pairs = ", which train.mixup pairs" if recipe.train.mixup > 0.0 else ""
         raise ConfigError(f"{world()[1]} processes cannot share batches of {smallest} clouds{pairs}")
     part = out.with_name(out.name + ".resume")
     run = _resume(part, recipe, classes, examples) if resume and part.exists() else start(recipe, classes, examples)
     main = world()[0] == 0
     log = out.with_name(out.stem + ".log.jsonl")
-    first_deploy = recipe.train.epochs - recipe.train.deploy_epochs
+    first_deploy = recipe.train.epochs - recipe.train.qat_epochs
     while run.epoch < recipe.train.epochs:
         began = time.perf_counter()
-        if run.epoch == first_deploy and recipe.train.deploy_epochs and not run.model.head.deploy:
+        if run.epoch == first_deploy and recipe.train.qat_epochs and not run.model.head.deploy:
             with Averaged(run) as model:
                 run.before_deploy = accuracy_at(evaluate(model, validation))
             enter_deploy(run, examples)
@@ -384,7 +387,7 @@ def train(
         row.update(
             epoch=run.epoch,
             accuracy_at=accuracy_at(record),
-            surprise=surprise(record),
+            negative_log_likelihood=negative_log_likelihood(record),
             deploy=run.model.head.deploy,
             seconds=round(run.seconds, 2),
         )
@@ -397,10 +400,10 @@ def train(
 
 
 @torch.no_grad()
-def forget_frequencies(model: Model, labels: np.ndarray, share: float) -> None:
-    """Take `share` of what the training data's class frequencies weigh out of the answers (Bayes' rule, on the logits).
+def adjust_logits(model: Model, labels: np.ndarray, share: float) -> None:
+    """Logit adjustment: the read-out's bias loses `share` of the training labels' log class frequencies.
 
-    With a share of 1 the answers are those for classes that are all equally frequent.
+    With a share of 1 the answers are those for classes that are all equally frequent (Bayes' rule).
     """
     count = np.maximum(np.bincount(labels, minlength=len(model.readout.bias)), 1)
     model.readout.bias -= share * torch.from_numpy(np.log(count / count.sum())).to(model.readout.bias.dtype)
@@ -408,8 +411,8 @@ def forget_frequencies(model: Model, labels: np.ndarray, share: float) -> None:
 
 def _finish(run: Run, labels: np.ndarray, validation: Examples, out: Path, part: Path, main: bool) -> dict[str, Any]:
     with Averaged(run) as model:
-        if run.recipe.train.forget > 0.0:
-            forget_frequencies(model, labels, run.recipe.train.forget)
+        if run.recipe.train.logit_adjustment > 0.0:
+            adjust_logits(model, labels, run.recipe.train.logit_adjustment)
         deployed = evaluate(model, validation)
         was = model.head.deploy
         model.head.deploy = False
@@ -455,7 +458,7 @@ def _state(run: Run) -> dict[str, Any]:
 
 def _resume(part: Path, recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     stored = checkpoint.load(part, needs=("recipe", "classes", "model", "average", "optimiser", "epoch", "history"))
-    if stored["recipe"] != recipe.as_dict() or tuple(stored["classes"]) != classes:
+    if recipes.from_dict(str(part), stored["recipe"]) != recipe or tuple(stored["classes"]) != classes:
         raise ConfigError(f"'{part}' belongs to another recipe, seed or set of classes; train without --resume")
     run = start(recipe, classes, examples)
     if stored.get("data", run.data) != run.data:
@@ -478,8 +481,6 @@ def _load_weights(model: Model, stored: dict[str, Any], path: Path) -> None:
 
 def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[str, Any]]:
     """A trained model with its recipe, its classes and the whole checkpoint."""
-    from asp_neuro.learn import recipe as recipes
-
     stored = checkpoint.load(path)
     recipe = recipes.from_dict(str(path), stored["recipe"])
     model = Model(recipe.model, len(stored["classes"]))

@@ -46,8 +46,8 @@ def train(
     out = Path(out)
     if not out.resolve().parent.is_dir():
         raise MissingError(f"the folder of '{out}' does not exist; make it first")
-    if (how.train.distil > 0.0) != (teacher is not None):
-        raise ConfigError("distillation needs both: train.distil above 0 in the recipe and --teacher FILE")
+    if (how.train.distillation > 0.0) != (teacher is not None):
+        raise ConfigError("distillation needs both: train.distillation above 0 in the recipe and --teacher FILE")
     torch.set_num_threads(threads or 1)  # small tensors: a second thread gains nothing, and spins when cores are busy
     keep_memory()
     with processes(), _shown(how, tensorboard) as show:
@@ -81,11 +81,11 @@ def keep_memory() -> None:
 
 
 def adjusted(recipe: Recipe, epochs: int | None, seed: int | None) -> Recipe:
-    """The recipe with another seed or number of epochs; the share of deploy-mode epochs stays."""
+    """The recipe with another seed or number of epochs; the share of quantisation-aware epochs stays."""
     if epochs is not None:
-        share = recipe.train.deploy_epochs / recipe.train.epochs
-        deploy = min(epochs, max(1, round(share * epochs))) if share else 0
-        recipe = recipe.changed(train={"epochs": epochs, "deploy_epochs": deploy})
+        share = recipe.train.qat_epochs / recipe.train.epochs
+        quantised = min(epochs, max(1, round(share * epochs))) if share else 0
+        recipe = recipe.changed(train={"epochs": epochs, "qat_epochs": quantised})
     return recipe if seed is None else dataclasses.replace(recipe, seed=seed)
 
 
@@ -124,7 +124,7 @@ def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> Non
     while name:
         stored = checkpoint.load(checkpoint.find(name))
         before = recipes.from_dict(name, stored["recipe"])
-        seen = _seen(dataclasses.replace(before, chunking=recipe.chunking), data, up)  # the same points of each cloud
+        seen = _seen(dataclasses.replace(before, scene=recipe.scene), data, up)  # the same points of each cloud
         for split, hashes in own.items():
             if shared := seen & set(hashes):
                 hint = ', or give them up here too: data.also = ["validation"]' if split == "validation" else ""
@@ -212,7 +212,7 @@ def _shown(recipe: Recipe, tensorboard: Path | None) -> Iterator[Progress]:
         else:
             say(f"epoch {row['epoch']}/{recipe.train.epochs}: {text}, {left / 60.0:.1f} min left")
         if writer is not None:
-            for name in ("loss", "firing_rate", "surprise"):
+            for name in ("loss", "firing_rate", "negative_log_likelihood"):
                 writer.add_scalar(name, row[name], row["epoch"])
             writer.add_scalars("accuracy", row["accuracy_at"], row["epoch"])
 

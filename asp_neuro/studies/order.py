@@ -52,7 +52,7 @@ def trained(
             jobs.append((policy, how, folder / f"{policy}_e{how.train.epochs}_s{seed}.pt"))
     for _, how, path in jobs:
         for file in (path, _started(path)):
-            if file.exists() and checkpoint.load(file)["recipe"] != how.as_dict():
+            if file.exists() and recipes.from_dict(str(file), checkpoint.load(file)["recipe"]) != how:
                 raise ConfigError(f"'{file}' belongs to another recipe; give this study another --out")
     for place, (_, how, path) in enumerate(jobs, start=1):
         if path.exists():
@@ -93,8 +93,8 @@ def run(
         how = subjects(models, floating)[0].recipe
     else:
         how = workshop.adjusted(recipes.load(recipe) if isinstance(recipe, str) else recipe, epochs, None)
-        if not how.train.deploy_epochs and not floating:
-            raise ConfigError(f"recipe '{how.name}': with train.deploy_epochs = 0 there is no integer head to study")
+        if not how.train.qat_epochs and not floating:
+            raise ConfigError(f"recipe '{how.name}': with train.qat_epochs = 0 there is no integer head to study")
     clouds = clouds_of(how, data, up, split, limit)  # before any training: what is missing is told at once
     files.make_folder(out)
     paths = {FULL: models} if models else trained(how, seeds, out, data, up, ablations)
