@@ -51,7 +51,7 @@ format: $(STAMP) ## let ruff mend and format what it can
 soak: $(STAMP) ## the long campaigns (marked soak)
 	@$(PYTEST) -m soak; code=$$?; if [ $$code -eq 5 ]; then echo "no test is marked soak yet"; else exit $$code; fi
 
-bench: $(STAMP) ## every benchmark, results.json, picture and README table (at most 15 minutes)
+bench: $(STAMP) ## every benchmark, results.json, picture and table (at most 15 minutes)
 	$(PYTHON_IN_VENV) benchmarks/run_all.py $(BENCH)
 
 clean: ## remove caches and build products (.venv stays; make distclean removes it too)

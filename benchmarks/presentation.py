@@ -1,4 +1,4 @@
-"""results.json for a reader: the README's table and the picture. Nothing in either is typed by hand."""
+"""results.json for a reader: the table in benchmarks/README.md and the picture. Nothing in either is typed by hand."""
 
 from __future__ import annotations
 
@@ -6,26 +6,35 @@ from pathlib import Path
 from typing import Any
 
 from machine import LOADED, sentence
-from timing import HEADERS, Row, cells
+from timing import HEADERS, Row, cells, verdict
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 Results = dict[str, Any]
 
 
 def markdown(results: Results) -> str:
-    """The text between the README's markers: the machine, warnings, and every row that compares or has a goal."""
+    """The text between the page's markers: the machine, warnings, and every row that compares or has a limit."""
     lines = [f"Measured by `make bench` on: {sentence(results['machine'])}."]
     lines += [f"**{warning}**" for warning in warnings(results)]
-    lines += ["", "![ratios](benchmarks/results.png)", "", _line(HEADERS), _line(["---"] * len(HEADERS))]
+    lines += ["", _tally(results), "", "![ratios](results.png)", "", _line(HEADERS), _line(["---"] * len(HEADERS))]
     for part in results["scripts"].values():
         shown = [row for row in part.get("rows", []) if _telling(row, part["rows"])]
         if shown:
-            lines += [_line([f"**{part['title']}**", "", "", "", ""]), *(_line(cells(row)) for row in shown)]
+            head = [f"**{part['title']}**", *[""] * (len(HEADERS) - 1)]
+            lines += [_line(head), *(_line(cells(row)) for row in shown)]
     return "\n".join(lines)
 
 
+def _tally(results: Results) -> str:
+    """How many limits were met, and what missed its own."""
+    rows = [row for part in results["scripts"].values() for row in part.get("rows", [])]
+    missed = [row["what"] for row in rows if verdict(row) == "missed"]
+    met = sum(verdict(row) == "met" for row in rows)
+    return f"Limits met: {met} of {met + len(missed)}." + (f" Missed: {'; '.join(missed)}." if missed else "")
+
+
 def _telling(row: Row, rows: list[Row]) -> bool:
-    """It has a ratio, or a goal, or others are compared with it."""
+    """It has a ratio, or a limit, or others are compared with it."""
     rivals = [other["against"] for other in rows if other["against"]]
     return row["ratio"] is not None or bool(row["wanted"]) or any(row["what"].startswith(name) for name in rivals)
 
@@ -47,7 +56,7 @@ def warnings(results: Results) -> list[str]:
     return found
 
 
-def into_readme(path: Path, results: Results) -> None:
+def into_page(path: Path, results: Results) -> None:
     """Put the table between the markers."""
     before, after = _around(path.read_text())
     path.write_text(f"{before}{BEGIN}\n{markdown(results)}\n{END}{after}")
@@ -55,7 +64,7 @@ def into_readme(path: Path, results: Results) -> None:
 
 def _around(text: str) -> tuple[str, str]:
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise SystemExit(f"README: expected {BEGIN} and then {END}, once each")
+        raise SystemExit(f"benchmarks/README.md: expected {BEGIN} and then {END}, once each")
     return text[: text.index(BEGIN)], text[text.index(END) + len(END) :]
 
 

@@ -1,12 +1,12 @@
-"""All benchmarks, one after the other: results.json, results.png and the README's table.
+"""All benchmarks, one after the other: results.json, results.png and the table in benchmarks/README.md.
 
     python benchmarks/run_all.py                                    what `make bench` runs, at most 15 minutes
     python benchmarks/run_all.py --quick                            a minute or two, numbers that mean little
     python benchmarks/run_all.py --only grouping startup --out DIR  some of them; DIR takes the two files
-    python benchmarks/run_all.py --render                           picture and README again, from results.json
+    python benchmarks/run_all.py --render                           picture and table again, from results.json
 
 Every script runs in a process group of its own, on one thread, and is ended when its time is over; the others still
-run. Without --out the results go to benchmarks/ and the README; those of some scripts only are printed and not kept.
+run. Without --out the results go to benchmarks/; those of some scripts only are printed and not kept.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from machine import LOADED, description, sentence
-from presentation import Results, into_readme, picture, warnings
+from presentation import Results, into_page, picture, warnings
 from timing import HEADERS, ONE_THREAD, cells
 
 from asp_neuro.chip.session import members
 from asp_neuro.report import say, table
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+PAGE = HERE / "README.md"
 # script: seconds that it may take; several times what an idle machine needs
 BUDGETS = {
     "head_engines": 180,
@@ -99,7 +99,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few turns only: does it run?")
     parser.add_argument("--only", nargs="+", choices=BUDGETS, metavar="SCRIPT", help=", ".join(BUDGETS))
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="take results.json and results.png there; the README stays"
+        "--out", type=Path, metavar="DIR", help="take results.json and results.png there; benchmarks/ stays"
     )
     parser.add_argument("--render", action="store_true", help="measure nothing, present results.json again")
     asked = parser.parse_args()
@@ -116,7 +116,7 @@ def main() -> int:
         stored.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
         picture(out / "results.png", results)
         if asked.out is None:
-            into_readme(README, results)
+            into_page(PAGE, results)
     return int(any("missing" in part for part in results["scripts"].values()))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +27,9 @@ import specs as specs  # small random networks and clouds, shared with the tests
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 TURN_SECONDS = 0.004  # a shorter trial is repeated within its turn
 ENOUGH_SECONDS = 0.2  # a longer trial is warm after one call
-HEADERS = ("", "median (quartiles)", "ratio (quartiles)", "to", "wanted")
+HEADERS = ("", "median (quartiles)", "ratio (quartiles)", "to", "limit", "met or missed")
+LIMIT = re.compile(r"(at most|at least|under) ([\d.,]+) ?(ms|s|MB|%)?|([\d.]+) to ([\d.]+) %")
+EXPECTED = "(t + 1) / 2"  # begins what theory expects of a ratio: no limit, so neither met nor missed
 Row = dict[str, Any]
 
 
@@ -104,10 +107,27 @@ def compared(
     return rows
 
 
+def verdict(line: Row) -> str:
+    """`met` or `missed`, by the median: the ratio where the limit has no unit and there is a rival, else the value."""
+    wanted = line["wanted"]
+    if not wanted or wanted.startswith(EXPECTED):
+        return ""
+    limit = LIMIT.fullmatch(wanted)
+    if limit is None:
+        raise ValueError(f"{line['what']}: no limit that can be checked: '{wanted}'")
+    how, number, unit, low, high = limit.groups()
+    value = line["value" if unit or low or line["ratio"] is None else "ratio"]["median"]
+    if low:
+        return "met" if float(low) <= value <= float(high) else "missed"
+    bound = float(number.replace(",", "")) * (1e-3 if unit == "ms" else 1.0)
+    within = {"at most": value <= bound, "at least": value >= bound, "under": value < bound}
+    return "met" if within[how] else "missed"
+
+
 def cells(line: Row) -> tuple[str, ...]:
     """A row as text, under HEADERS."""
     ratio = "" if line["ratio"] is None else _range(line["ratio"])
-    return line["what"], _measured(line), ratio, line["against"], line["wanted"]
+    return line["what"], _measured(line), ratio, line["against"], line["wanted"], verdict(line)
 
 
 def _measured(line: Row) -> str:

@@ -1,4 +1,4 @@
-"""The benchmarks run, and nothing in the README's table is typed by hand."""
+"""The benchmarks run, and nothing in their table is typed by hand."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def between_markers(text):
     return text.partition(presentation.BEGIN + "\n")[2].partition("\n" + presentation.END)[0]
 
 
-def test_the_table_in_the_readme_is_what_results_json_renders_to(stored):
-    assert between_markers((ROOT / "README.md").read_text()) == presentation.markdown(stored)
+def test_the_table_on_their_page_is_what_results_json_renders_to(stored):
+    assert between_markers((ROOT / "benchmarks/README.md").read_text()) == presentation.markdown(stored)
 
 
 def test_another_number_in_results_json_would_be_seen(stored):
@@ -51,8 +51,8 @@ def test_every_script_is_run_by_the_runner():
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED == set(run_all.BUDGETS)
 
 
-def test_a_quick_run_of_one_script_writes_its_results_and_leaves_the_readme_alone(tmp_path):
-    before = (ROOT / "README.md").read_text()
+def test_a_quick_run_of_one_script_writes_its_results_and_leaves_the_page_alone(tmp_path):
+    before = (ROOT / "benchmarks/README.md").read_text()
     command = [sys.executable, ROOT / "benchmarks" / "run_all.py", "--quick", "--only", "grouping", "--out", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def test_a_quick_run_of_one_script_writes_its_results_and_leaves_the_readme_alon
     assert results["quick"]
     assert "quick run" in done.stdout
     assert (tmp_path / "results.png").stat().st_size > 5000
-    assert (ROOT / "README.md").read_text() == before
+    assert (ROOT / "benchmarks/README.md").read_text() == before
 
 
 def test_a_training_step_is_measured_part_by_part():
@@ -91,7 +91,34 @@ def test_ratios_are_taken_turn_by_turn():
     base, rival = timing.compared(found, "base", wanted={"rival": "at most 3"})
     assert base["ratio"] is None
     assert rival["ratio"] == {"median": 2.0, "low": 1.5, "high": 3.0}
-    assert timing.cells(rival) == ("rival", "4 (4 to 5) s", "2 (1.5 to 3)", "base", "at most 3")
+    assert timing.cells(rival) == ("rival", "4 (4 to 5) s", "2 (1.5 to 3)", "base", "at most 3", "met")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seconds", "ratio", "said"),
+    [
+        ("at most 15 ms", 0.015, 20.0, "met"),  # a limit with a unit is about the value
+        ("at most 15 ms", 0.0151, 1.0, "missed"),
+        ("at most 1.3", 9.0, 1.3, "met"),  # one without is about the ratio
+        ("at most 1.3", 0.1, 1.31, "missed"),
+        ("at least 0.33", 0.0, 0.34, "met"),
+        ("at least 0.33", 9.0, 0.32, "missed"),
+        ("at most 1.1", 1.2, None, "missed"),  # no rival: the value, with or without a unit
+        ("under 2,048 MB", 2048.0, None, "missed"),
+        ("under 2,048 MB", 2047.0, None, "met"),
+        ("65 to 85 %", 85.0, None, "met"),
+        ("65 to 85 %", 85.1, None, "missed"),
+        ("(t + 1) / 2 = 8.5", 1.0, 3.0, ""),  # an expectation, no limit
+        ("", 1.0, 3.0, ""),
+    ],
+)
+def test_a_limit_is_met_or_missed_by_the_median(wanted, seconds, ratio, said):
+    assert timing.verdict(timing.row("x", seconds, "s", ratio, wanted=wanted)) == said
+
+
+def test_a_limit_that_cannot_be_checked_is_an_error():
+    with pytest.raises(ValueError, match="x: no limit that can be checked: 'rather fast'"):
+        timing.verdict(timing.row("x", 1.0, "s", wanted="rather fast"))
 
 
 def test_rivals_alternate_and_short_ones_are_repeated(monkeypatch):
