@@ -18,7 +18,14 @@ from asp_neuro.errors import MissingError
 from asp_neuro.studies import card
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "train/README.md", ROOT / "deploy/README.md"]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "train/README.md",
+    ROOT / "train/ATTEMPTS.md",
+    ROOT / "deploy/README.md",
+    ROOT / "benchmarks/README.md",
+]
 SHORT = {  # what a long command is given in addition, so that it takes seconds
     "train": ["--epochs", "1"],
     "run --backend=sim": ["--limit", "2"],

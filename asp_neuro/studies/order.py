@@ -2,7 +2,7 @@
 
 The study trains what it needs into its folder, reads every model at full budget with the head as it is exported, and
 leaves report, tables and a picture there. A model that lies there already is used again, a training that was stopped
-goes on where it was: a killed study is started again with the same words.
+goes on where it was: a killed study is started again with the same command.
 """
 
 from __future__ import annotations
