@@ -17,9 +17,9 @@ import sys
 from typing import Any
 
 import numpy as np
-import tomli
 import torch
 
+from asp_neuro import plain
 from asp_neuro.data import load, locate
 from asp_neuro.data.splits import last_of_each_class
 from asp_neuro.errors import AspError, ConfigError
@@ -48,9 +48,9 @@ def score(model: training.Model, held: Examples) -> tuple[float, float]:
 def changes(text: str) -> dict[str, dict[str, Any]]:
     """SECTION.KEY=VALUE, the value as TOML has it."""
     try:
-        sections = tomli.loads(text)
-    except tomli.TOMLDecodeError as error:
-        raise ConfigError(f"--set {text}: not SECTION.KEY=VALUE as in TOML ({error})") from None
+        sections = plain.toml(text.encode(), f"--set {text}")
+    except ConfigError:
+        raise ConfigError(f"--set {text}: not SECTION.KEY=VALUE as in TOML") from None
     if not all(isinstance(values, dict) for values in sections.values()):
         raise ConfigError(f"--set {text}: a section is missing, as in train.mixup=0.3")
     return recipes.translated(f"--set {text}", sections)
@@ -65,11 +65,11 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     keep_memory()
-    plain = recipes.load(asked.recipe).as_dict()
+    tables = recipes.load(asked.recipe).as_dict()
     for change in asked.set:
         for section, values in changes(change).items():
-            plain[section] = {**plain.get(section, {}), **values}
-    how = recipes.from_dict(asked.recipe, plain)
+            tables[section] = {**tables.get(section, {}), **values}
+    how = recipes.from_dict(asked.recipe, tables)
     alone = {"random_share": 1.0, "imitation": 0.0, "start": "", "policy_only": False, "ema_decay": 0.998}
     how = how.changed(train={"epochs": asked.epochs, "qat_epochs": 0, **alone})
     clouds = load(locate(how.data.name, asked.data), "train", n_points=how.chunking.n_points)

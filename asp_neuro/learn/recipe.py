@@ -15,18 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import os
-import types
 import typing
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import tomli
-
+from asp_neuro import plain
 from asp_neuro.errors import ConfigError, MissingError, nearest
 from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.cloud import Chunking
@@ -222,18 +218,14 @@ class Recipe:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain nested data, as TOML would hold it (no entry for what is not set)."""
-        plain = dataclasses.asdict(self)
-        for section, values in plain.items():
-            if isinstance(values, dict):
-                kept = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v is not None}
-                plain[section] = {**_kind_of(section, getattr(self, section)), **kept}
-        return plain
+        tables = plain.of(self, unset=False)
+        for name, known in KINDS.items():
+            tables[name] = {"kind": _kind_of(getattr(self, name), known), **tables[name]}
+        return tables
 
 
-def _kind_of(section: str, settings: Any) -> dict[str, str]:
-    """The `kind` of a section that has several, by the type of its settings."""
-    names = [kind for kind, own in KINDS.get(section, {}).items() if type(settings) is own]
-    return {"kind": names[0]} if names else {}
+def _kind_of(settings: Any, known: dict[str, type]) -> str:
+    return next(kind for kind, own in known.items() if type(settings) is own)
 
 
 def translated(source: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -253,74 +245,39 @@ def _renamed(source: str, prefix: str, values: dict[str, Any], new_names: dict[s
 
 
 def from_dict(source: str, values: dict[str, Any]) -> Recipe:
-    """Nested data, in names of today or old ones -> Recipe; `source` names the file in errors, as for unknown keys."""
-    fields = {f.name: f for f in dataclasses.fields(Recipe)}
-    types_of = typing.get_type_hints(Recipe)
-    parts: dict[str, Any] = {}
-    for key, value in translated(source, values).items():
-        if key not in fields:
-            raise ConfigError(f"{source}: unknown key '{key}'{_nearest_name(key, fields, OLD_SECTIONS)}")
-        if dataclasses.is_dataclass(types_of[key]):
-            parts[key] = _section(source, key, types_of[key], value)
-        else:
-            parts[key] = _typed(source, key, types_of[key], value)
-    parts.setdefault("name", Path(source).stem)
-    try:
-        return Recipe(**parts)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
+    """Nested data, in names of today or old ones -> Recipe; `source` names the file in errors."""
+    tables = translated(source, values)
+    _check_names(source, "", tables, _names(Recipe), OLD_SECTIONS)
+    for section, old in OLD_KEYS.items():
+        known = _names(typing.get_type_hints(Recipe)[section])
+        _check_names(source, f"{section}.", tables.get(section), known, old)
+    kinds = {name: _of_kind(source, name, tables.pop(name)) for name in KINDS if name in tables}
+    recipe = plain.read(Recipe, {"name": Path(source).stem, **tables}, source, ConfigError)
+    return dataclasses.replace(recipe, **kinds)
 
 
-def _nearest_name(word: str, known: Iterable[str], old: dict[str, str]) -> str:
-    """As `nearest`; a word that resembles an old name is answered with the name of today."""
-    words = sorted(known)
-    close = difflib.get_close_matches(word, [*words, *old], n=1, cutoff=0.6)
-    return f"; did you mean '{old[close[0]]}'?" if close and close[0] in old else nearest(word, words)
+def _names(cls: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(cls)]
 
 
-def _section(source: str, name: str, kind: Any, values: Any) -> Any:
-    if not isinstance(values, dict):
-        raise ConfigError(f"{source}: [{name}] must be a table")
-    if name in KINDS:
-        kind, values = _of_kind(source, name, kind, values)
-    types_of = typing.get_type_hints(kind)
-    typed = {}
-    for key, value in values.items():
-        if key not in types_of:
-            hint = _nearest_name(key, [*types_of, *(["kind"] if name in KINDS else [])], OLD_KEYS.get(name, {}))
-            raise ConfigError(f"{source}: unknown key '{name}.{key}'{hint}")
-        typed[key] = _typed(source, f"{name}.{key}", types_of[key], value)
-    try:
-        return kind(**typed)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
+def _check_names(source: str, prefix: str, table: Any, known: list[str], old: dict[str, str]) -> None:
+    """An unknown key is answered with the nearest one; if that is an old name, with the name of today."""
+    for key in table if isinstance(table, dict) else ():
+        if key not in known:
+            close = difflib.get_close_matches(str(key), [*known, *old], n=1)
+            today = f"; did you mean '{old[close[0]]}'?" if close and close[0] in old else nearest(str(key), known)
+            raise ConfigError(f"{source}: unknown key '{prefix}{key}'{today}")
 
 
-def _of_kind(source: str, name: str, default: Any, values: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The type of settings that `kind` asks for, and the other keys; without a kind the default one."""
-    if "kind" not in values:
-        return default, values
-    kind, known = values["kind"], KINDS[name]
+def _of_kind(source: str, name: str, table: Any) -> Any:
+    """The settings of a section that has several kinds; without a `kind` those of the first one."""
+    known = KINDS[name]
+    settings = dict(table) if isinstance(table, dict) else {}
+    kind = settings.pop("kind", next(iter(known)))
     if not isinstance(kind, str) or kind not in known:
         raise ConfigError(f"{source}: {name}.kind = {kind!r}{nearest(str(kind), known)}")
-    return known[kind], {key: value for key, value in values.items() if key != "kind"}
-
-
-def _typed(source: str, key: str, kind: Any, value: Any) -> Any:
-    if isinstance(kind, types.UnionType):  # `float | None`
-        kind = next(option for option in typing.get_args(kind) if option is not type(None))
-    if typing.get_origin(kind) is tuple:
-        item = typing.get_args(kind)[0]
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{source}: {key} = {value!r} must be a list")
-        return tuple(_typed(source, key, item, v) for v in value)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ConfigError(f"{source}: {key} = {value!r} must be of type {kind.__name__}")
-    if kind is float and not math.isfinite(value):
-        raise ConfigError(f"{source}: {key} = {value!r} must be a finite number")
-    return value
+    _check_names(source, f"{name}.", settings, ["kind", *_names(known[kind])], {})
+    return plain.read(known[kind], settings if isinstance(table, dict) else table, source, ConfigError, within=name)
 
 
 def names() -> list[str]:
@@ -334,11 +291,12 @@ def load(name: str | Path) -> Recipe:
     text = str(name)
     if text not in names():
         if os.path.isfile(text):
-            return _parse(text, _bytes(text))
+            return from_dict(text, plain.toml(_bytes(text), text))
         if text.endswith(".toml"):
             raise MissingError(f"recipe file '{text}' does not exist; shipped recipes: {', '.join(names())}")
         raise ConfigError(f"unknown recipe '{text}'{nearest(text, names())}")
-    return _parse(f"{text}.toml", (resources.files("asp_neuro.recipes") / f"{text}.toml").read_bytes())
+    file = resources.files("asp_neuro.recipes") / f"{text}.toml"
+    return from_dict(file.name, plain.toml(file.read_bytes(), file.name))
 
 
 def _bytes(path: str) -> bytes:
@@ -346,14 +304,6 @@ def _bytes(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise MissingError(f"recipe file '{path}' cannot be read: {error.strerror}") from None
-
-
-def _parse(source: str, data: bytes) -> Recipe:
-    try:
-        values = tomli.loads(data.decode())
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: not a TOML file ({error})") from None
-    return from_dict(source, values)
 
 
 def _at_least(key: str, value: int, limit: int) -> None:
