@@ -2,7 +2,7 @@
 
 Nodes are the group centres, edges go to the K nearest points of each: an edge carries (x_j - x_i, x_i). Two linear maps
 on the edges and a maximum make a token per group; a token map and a maximum over the chunk's groups make the embedding.
-The token map can also be told how the group lies in space (`moments`), which a maximum of ramps is slow to find out.
+The token map can also be given the moments of the group (`moments`), which a maximum of ReLU units is slow to learn.
 A group's token depends on the group alone, so at inference only the chosen chunk is ever encoded.
 """
 

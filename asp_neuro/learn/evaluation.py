@@ -1,4 +1,4 @@
-"""A trained model over a whole data set at full budget: what every rule answers after every observation."""
+"""A trained model over a whole data set at full budget: logits after every observation, for each selection rule."""
 
 from __future__ import annotations
 

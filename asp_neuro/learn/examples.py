@@ -1,4 +1,4 @@
-"""Examples: a data set cut into chunks, handed out as batches of tensors."""
+"""Examples: a data set cut into chunks, handed out as (augmented) batches of tensors."""
 
 from __future__ import annotations
 

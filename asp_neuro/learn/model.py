@@ -78,11 +78,11 @@ class Episode:
     step: int = 0
     mask: bool = True
 
-    def scores(self, policy: Policy, alone: bool = False) -> Tensor:
-        """[b, M], visited chunks masked out; `alone`: no gradient reaches the belief, only the policy learns."""
+    def scores(self, policy: Policy, detach_belief: bool = False) -> Tensor:
+        """[b, M], visited chunks masked out; `detach_belief`: a stop-gradient, from here only the policy learns."""
         if self.step == 0 and self.sight.first is not None:
             return self.sight.first
-        scores = policy(self.belief.detach() if alone else self.belief, self.sight.geometry)
+        scores = policy(self.belief.detach() if detach_belief else self.belief, self.sight.geometry)
         return scores + self.visited * VISITED if self.mask else scores
 
 

@@ -78,8 +78,8 @@ def gumbel(noise: Tensor) -> Tensor:
     return -torch.log(-torch.log(noise))
 
 
-def sample(scores: Tensor, temperature: float, disturbance: Tensor) -> Tensor:
-    """Hard Gumbel-softmax choice [b, M]: one-hot forward, softened backward. `disturbance` is Gumbel noise."""
-    soft = torch.softmax((scores + disturbance) / temperature, dim=1)
+def sample(scores: Tensor, temperature: float, gumbel_noise: Tensor) -> Tensor:
+    """Hard Gumbel-softmax choice [b, M]: one-hot forward, softened backward. The noise comes from `gumbel`."""
+    soft = torch.softmax((scores + gumbel_noise) / temperature, dim=1)
     hard = torch.zeros_like(soft).scatter_(1, soft.argmax(dim=1, keepdim=True), 1.0)
     return hard + (soft - soft.detach())

@@ -159,7 +159,7 @@ def learning_rate(recipe: Recipe, share: float) -> float:
 
 
 def temperature(recipe: Recipe, share: float) -> float:
-    """Geometric, from start to end."""
+    """Of the Gumbel-softmax: geometric from start to end; `share` of the run is done."""
     how = recipe.train
     return how.temperature_start * (how.temperature_end / how.temperature_start) ** share
 
@@ -204,35 +204,37 @@ def batch_loss(
     under mixup take a random order; the weight of each label is the share of its cloud's chunks among those seen.
     """
     model, how = run.model, run.recipe.train
-    heat = temperature(run.recipe, share)
-    disturbance = gumbel(noise)
+    gumbel_temperature = temperature(run.recipe, share)
+    gumbel_noise = gumbel(noise)
     takes_random = (random[:, -1:] < how.random_share).to(noise.dtype)
     pure = slice(None) if mix is None else ~mix.mixed
     if mix is not None:
         takes_random = torch.maximum(takes_random, mix.mixed[:, None].to(noise.dtype))
-    blind = one_hot(random[:, :-1].argsort(dim=1), noise.shape[2], noise).transpose(0, 1) * takes_random  # [T, b, M]
-    copied: list[Tensor] = []
+    random_order = one_hot(random[:, :-1].argsort(dim=1), noise.shape[2], noise).transpose(0, 1)  # [T, b, M]
+    random_choice = random_order * takes_random
+    imitation_losses: list[Tensor] = []
 
     def choose(episode: Episode) -> Tensor:
         scores = episode.scores(model.policy, how.detach_belief)
         if how.imitation > 0.0 and episode.step < min(how.imitation_steps, noise.shape[2] - 1):
             likelihood = true_likelihood(model.peek(episode), batch.labels) / how.imitation_temperature
             likelihood = likelihood + episode.visited * VISITED
-            copied.append(losses.imitation(scores[pure], likelihood[pure], 1.0, n_total))
-        return torch.addcmul(blind[episode.step], sample(scores, heat, disturbance[episode.step]), 1.0 - takes_random)
+            imitation_losses.append(losses.imitation(scores[pure], likelihood[pure], 1.0, n_total))
+        sampled = sample(scores, gumbel_temperature, gumbel_noise[episode.step])
+        return torch.addcmul(random_choice[episode.step], sampled, 1.0 - takes_random)
 
     sight, mixed = model.look(batch), None
     if mix is not None:
         sight = mixed_sight(sight, mix)
-        mixed = batch.labels[mix.partner], foreign_share(blind, mix.foreign)
+        mixed = batch.labels[mix.partner], foreign_share(random_choice, mix.foreign)
     played = model.rollout(sight, choose, noise.shape[0])
     loss = losses.cross_entropy(
         played.logits, batch.labels, how.label_smoothing, n_total, run.class_weight, how.step_weight_power, mixed
     )
     if how.tet > 0.0:
         loss = loss + how.tet * losses.tet(played.logits, n_total)
-    if copied:
-        loss = loss + how.imitation * torch.stack(copied).mean()
+    if imitation_losses:
+        loss = loss + how.imitation * torch.stack(imitation_losses).mean()
     if teacher is not None and how.distillation > 0.0:
         loss = loss + how.distillation * losses.distillation(
             played.logits[:, pure], teacher[pure], how.distillation_temperature, n_total
@@ -244,7 +246,7 @@ def batch_loss(
 
 
 def share_start(n: int, rank: int, n_ranks: int, pairs: bool) -> int:
-    """Where a process' share of a batch of n clouds begins; `pairs`: partners are not torn apart."""
+    """Where a process' share of a batch of n clouds begins; `pairs`: partners of mixup stay in one process."""
     start = rank * n // n_ranks
     return start - start % 2 if pairs and rank < n_ranks else start
 

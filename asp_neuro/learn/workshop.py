@@ -1,4 +1,4 @@
-"""From what a person asks for to a training: recipe, data, processes, progress, summary."""
+"""`asp-neuro train`: finds recipe and data, joins the processes of torchrun, shows progress, sums up."""
 
 from __future__ import annotations
 

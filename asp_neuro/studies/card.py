@@ -54,7 +54,7 @@ def training(name: str) -> dict[str, str]:
 def results(name: str, data: str | None) -> dict[str, str]:
     """The test split at full budget and at the certified exit, and what follows from the latter."""
     deployed = deployment.open_bundle(name)
-    b, found = deployed.bundle, deployed.certificate
+    b, certificate = deployed.bundle, deployed.certificate
     clouds = deployment.clouds_of(deployed, data, "test", None, None)
     rule, promise = deployment.exit_rule(deployed)
     full, _ = deployment.run(deployed, clouds, deployment.exit_rule(deployed, no_exit=True)[0])
@@ -65,7 +65,9 @@ def results(name: str, data: str | None) -> dict[str, str]:
     certified, wrong = percent(early["certified_share"]), percent(early["certified_risk"])
     read = f"{early['mean_observations']:.2f} of {early['budget']} chunks"
     share = percent(early["mean_observations"] / early["budget"], 0)
-    tested = "none" if found is None else f"{found.n_errors} wrong of {found.n_accepted} accepted on {found.n} clouds"
+    tested = "none"
+    if certificate is not None:
+        tested = f"{certificate.n_errors} wrong of {certificate.n_accepted} accepted on {certificate.n} clouds"
     return {
         "**test, full budget**": f"**{percent(full['accuracy'], 2)}** of {full['n']} (standard error {error})",
         "**test, certified exit**": f"**{percent(early['accuracy'], 2)}** after {read} ({share} of the budget)",

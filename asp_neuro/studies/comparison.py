@@ -72,8 +72,8 @@ def answers(recording: Recording, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
 
 def measure(recordings: Sequence[Recording], stop: Stop) -> Measured:
     """One rule over trained models."""
-    found = [answers(recording, stop) for recording in recordings]
-    right, seen = (np.array([one[i].mean() for one in found]) for i in (0, 1))
+    answered = [answers(recording, stop) for recording in recordings]
+    right, seen = (np.array([one[i].mean() for one in answered]) for i in (0, 1))
     return Measured(float(right.mean()), spread(right), float(seen.mean()), spread(seen))
 
 

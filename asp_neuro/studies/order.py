@@ -133,17 +133,17 @@ def compared(ways: dict[tuple[str, str], list[Recording]]) -> dict[str, Any]:
             "rule": rule,
             "k": stop.k or None,
             "threshold": stop.tau,
-            **numbers(difference(learned, found, stop)),
+            **numbers(difference(learned, recordings, stop)),
         }
-        for (policy, rule), found in ways.items()
+        for (policy, rule), recordings in ways.items()
         for stop in stops
         if (policy, rule) != (FULL, "learned")
     ]
     return {
-        "rules": {rule: _described(found) for (policy, rule), found in ways.items() if policy == FULL},
+        "rules": {rule: _described(recordings) for (policy, rule), recordings in ways.items() if policy == FULL},
         "headroom_captured": captured,
         "paired": paired,  # the full learned policy minus the named one
-        "ablations": {policy: _described(found) for (policy, _), found in ways.items() if policy != FULL},
+        "ablations": {policy: _described(recordings) for (policy, _), recordings in ways.items() if policy != FULL},
     }
 
 
@@ -152,28 +152,28 @@ def _described(recordings: Sequence[Recording]) -> dict[str, Any]:
     curve = [measure(recordings, Stop(k)) for k in range(1, n_steps + 1)]
     keys = {("M" if k == n_steps else str(k)): curve[k - 1] for k in budgets(n_steps)}
     return {
-        "accuracy_at": {key: found.accuracy for key, found in keys.items()},
-        "spread_at": {key: number(found.spread) for key, found in keys.items()},
+        "accuracy_at": {key: measured.accuracy for key, measured in keys.items()},
+        "spread_at": {key: number(measured.spread) for key, measured in keys.items()},
         "sweep": [{"threshold": tau, **numbers(measure(recordings, Stop(tau=tau)))} for tau in THRESHOLDS],
-        "curve": [found.accuracy for found in curve],
-        "curve_spread": [number(found.spread) for found in curve],
+        "curve": [measured.accuracy for measured in curve],
+        "curve_spread": [number(measured.spread) for measured in curve],
     }
 
 
 def _cells(report: dict[str, Any]) -> list[dict[str, Any]]:
     """A row per policy, rule and stop: everything that the tables show."""
-    ways = [(FULL, rule, found) for rule, found in report["rules"].items()]
-    ways += [(policy, "learned", found) for policy, found in report["ablations"].items()]
+    ways = [(FULL, rule, described) for rule, described in report["rules"].items()]
+    ways += [(policy, "learned", described) for policy, described in report["ablations"].items()]
     rows: list[dict[str, Any]] = []
-    for policy, rule, found in ways:
+    for policy, rule, described in ways:
         way = {"policy": policy, "rule": rule}
-        for key, accuracy in found["accuracy_at"].items():
+        for key, accuracy in described["accuracy_at"].items():
             k = report["budget"] if key == "M" else int(key)
             seen = {"observations": k, "observations_spread": None}
             rows.append(
-                {**way, "k": k, "threshold": None, "accuracy": accuracy, "spread": found["spread_at"][key], **seen}
+                {**way, "k": k, "threshold": None, "accuracy": accuracy, "spread": described["spread_at"][key], **seen}
             )
-        rows += [{**way, "k": None, **step} for step in found["sweep"]]
+        rows += [{**way, "k": None, **step} for step in described["sweep"]]
     return rows
 
 
@@ -202,17 +202,17 @@ def text(report: dict[str, Any]) -> str:
         lines += ["", "the learned rule with less to see, and what the full policy is ahead (paired standard error)"]
         at = [i for i, name in enumerate(names) if name in (*heads, f"margin {CALIBRATED:.2f}")]
         rows = [[FULL, *_ablated(rules["learned"], keys)]]
-        for policy, found in ablations.items():
+        for policy, described in ablations.items():
             ahead = [gap(row) for row in report["paired"] if row["policy"] == policy]
-            rows.append([policy, *(f"{a}, {ahead[i]}" for a, i in zip(_ablated(found, keys), at))])
+            rows.append([policy, *(f"{a}, {ahead[i]}" for a, i in zip(_ablated(described, keys), at))])
         lines.append(table(rows, ("policy", *(names[i] for i in at))))
     return "\n".join([*lines, "", f"written: {', '.join(report['files'])}"])
 
 
-def _ablated(found: dict[str, Any], keys: list[str]) -> list[str]:
-    at_margin = found["sweep"][THRESHOLDS.index(CALIBRATED)]["accuracy"]
-    return [*(share(found["accuracy_at"][key]) for key in keys), share(at_margin)]
+def _ablated(described: dict[str, Any], keys: list[str]) -> list[str]:
+    at_margin = described["sweep"][THRESHOLDS.index(CALIBRATED)]["accuracy"]
+    return [*(share(described["accuracy_at"][key]) for key in keys), share(at_margin)]
 
 
-def _sweep(found: dict[str, Any], place: int) -> str:
-    return share(found["sweep"][place]["accuracy"], found["sweep"][place]["spread"])
+def _sweep(described: dict[str, Any], place: int) -> str:
+    return share(described["sweep"][place]["accuracy"], described["sweep"][place]["spread"])

@@ -13,8 +13,8 @@ from asp_neuro import files
 from asp_neuro.report import to_json
 
 
-def numbers(found: Any) -> dict[str, float | None]:
-    return {name: number(value) for name, value in vars(found).items()}
+def numbers(record: Any) -> dict[str, float | None]:
+    return {name: number(value) for name, value in vars(record).items()}
 
 
 def number(value: float) -> float | None:

@@ -46,16 +46,16 @@ def run(
     n_steps = how.chunking.n_chunks
     rows = []
     for what in corruptions(how.chunking.n_points):
-        found: dict[str, list[Recording]] = {"learned": [], "fps_order": []}
+        recordings: dict[str, list[Recording]] = {"learned": [], "fps_order": []}
         for draw in range(draws if what.kind != "none" else 1):
             say(f"{what.name}: draw {draw + 1}")
             changed = dataclasses.replace(clouds, points=corrupt(clouds.points, what, seed, draw))
             examples = examples_of(changed, how.chunking, cache=False)
-            for rule, records in found.items():
+            for rule, records in recordings.items():
                 records += [evaluate(s.model, examples, rule).recording() for s in group]
         for k in sorted({k for k in ROBUST_AT if k < n_steps} | {n_steps}):
-            learned, fixed = (measure(records, Stop(k)) for records in found.values())
-            ahead = difference(found["learned"], found["fps_order"], Stop(k))
+            learned, fixed = (measure(records, Stop(k)) for records in recordings.values())
+            ahead = difference(recordings["learned"], recordings["fps_order"], Stop(k))
             rows.append(
                 {
                     "corruption": what.name,

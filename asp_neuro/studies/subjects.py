@@ -29,29 +29,29 @@ class Subject:
 
 def subjects(names: Sequence[str | Path], floating: bool = False) -> list[Subject]:
     """Checkpoints (files, or names of shipped ones) of one recipe with different seeds, the head as it is exported."""
-    found: list[Subject] = []
+    group: list[Subject] = []
     for name in names:
         model, recipe, classes, _ = training.load_model(checkpoint.find(name))
         if not floating and not model.head.has_scales:
             raise InputError(f"'{name}': its head never ran on the integer grid, so there is nothing deployed to study")
         model.head.deploy = not floating
-        for other in found:
+        for other in group:
             if other.recipe.seed == recipe.seed:
                 raise UsageError(f"'{other.name}' and '{name}' have the same seed {recipe.seed}: give one of them")
             if dataclasses.replace(other.recipe, seed=recipe.seed) != recipe or other.classes != classes:
                 raise UsageError(f"'{other.name}' and '{name}' differ in more than the seed: study them one by one")
-        found.append(Subject(str(name), model, recipe, classes))
-    return found
+        group.append(Subject(str(name), model, recipe, classes))
+    return group
 
 
 def clouds_of(recipe: Recipe, data: str | None, up: str | None, split: str, limit: int | None) -> CloudSet:
     """The clouds that the models are read on, all of a known class."""
-    found = load(locate(recipe.data.name, data), split, n_points=recipe.chunking.n_points, up=up)
-    found = found if limit is None else found.subset(np.arange(min(limit, len(found))))
-    if len(found) == 0 or (found.labels < 0).any():
-        raise InputError(f"{found.source}: a study needs clouds of known classes, at least one")
+    clouds = load(locate(recipe.data.name, data), split, n_points=recipe.chunking.n_points, up=up)
+    clouds = clouds if limit is None else clouds.subset(np.arange(min(limit, len(clouds))))
+    if len(clouds) == 0 or (clouds.labels < 0).any():
+        raise InputError(f"{clouds.source}: a study needs clouds of known classes, at least one")
     if split == "train" or split in recipe.data.also:
         say(f"recipe '{recipe.name}' trains on the {split} split: what is read there says nothing about other clouds")
     if split == "test":
-        say(f"this reads the test split ({len(found)} clouds of {found.source}); log it, with what for")
-    return found
+        say(f"this reads the test split ({len(clouds)} clouds of {clouds.source}); log it, with what for")
+    return clouds
