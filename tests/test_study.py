@@ -262,7 +262,7 @@ def test_a_model_stored_under_the_old_names_of_its_recipe_is_used_again(studied,
     recipe = recipes.from_dict("stored", stored["recipe"])
     checkpoint.save(tmp_path / "full_e2_s0.pt", {**stored, "recipe": in_old_names(recipe)})
     monkeypatch.setattr(training, "train", None)  # nothing is trained
-    assert study.order(recipe=TINY, seeds=(0,), split="validation", limit=20, out=tmp_path)["seeds"] == [0]
+    assert order.run(recipe=TINY, seeds=(0,), split="validation", limit=20, out=tmp_path)["seeds"] == [0]
 
 
 def test_a_head_that_was_never_on_the_integer_grid_is_refused_before_and_after_training(tmp_path):
