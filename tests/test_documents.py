@@ -1,7 +1,8 @@
-"""The documents are true: every command that README and tutorial show is run, links lead somewhere, code runs."""
+"""The documents are true: every command that they tell the reader to type is run, links lead somewhere, code runs."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from asp_neuro import bundle as bundles
 from asp_neuro.cli.verbs import VERBS
 from asp_neuro.data import locate
 from asp_neuro.errors import MissingError
+from asp_neuro.learn import recipe
 from asp_neuro.studies import card
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +28,7 @@ PAGES = [
     ROOT / "deploy/README.md",
     ROOT / "benchmarks/README.md",
 ]
+COMMAND_PAGES = ("docs/commands.md", "docs/models.md")
 SHORT = {  # what a long command is given in addition, so that it takes seconds
     "train": ["--epochs", "1"],
     "run --backend=sim": ["--limit", "2"],
@@ -42,9 +45,9 @@ def tutorial_commands() -> list[str]:
     return [line.strip()[2:] for line in text.splitlines() if line.startswith("    $ ")]
 
 
-def readme_commands() -> list[str]:
-    """The chain first, then those in the table and in the text, as they stand there."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def shown_commands() -> list[str]:
+    """Front page, commands and models: the chain first, then those in tables and text, as they stand there."""
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", *COMMAND_PAGES))
     chain = [line.split("#")[0].strip() for line in text.splitlines() if line.startswith("    asp-neuro ")]
     return list(dict.fromkeys(chain + re.findall(r"`(asp-neuro [^`]+)`", text)))
 
@@ -70,9 +73,9 @@ def asp_neuro(command: str, folder: Path, **env: str) -> subprocess.CompletedPro
 
 
 def prepared(folder: Path) -> Path:
-    """A folder with what the README's table takes for granted: a trained model, its bundle, a cloud, a data folder."""
-    for name in ("compact.pt", "compact.net"):
-        (folder / f"model{Path(name).suffix}").write_bytes((ROOT / "asp_neuro/models" / name).read_bytes())
+    """A folder with what the commands take for granted: a trained model, its bundle, a cloud, a data folder."""
+    for path in ("train/checkpoints/compact.pt", "asp_neuro/models/compact.net"):
+        (folder / f"model{Path(path).suffix}").write_bytes((ROOT / path).read_bytes())
     cloud = "import numpy; from asp_neuro.data import load; p = load('shapes', 'test', n_points=1024).points[7]; "
     cloud += "head = f'ply\\nformat ascii 1.0\\nelement vertex {len(p)}\\n'; "
     cloud += "head += 'property float x\\nproperty float y\\nproperty float z\\nend_header\\n'; "
@@ -112,8 +115,8 @@ def test_the_tutorial_can_be_followed_line_by_line(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.lava
-@pytest.mark.parametrize("command", readme_commands())
-def test_a_command_of_the_readme_works(command, tmp_path):
+@pytest.mark.parametrize("command", shown_commands())
+def test_a_command_that_a_page_shows_works(command, tmp_path):
     if "study" in command and "modelnet" in command and not modelnet_is_here():
         pytest.skip("the ModelNet npz files are not at hand ($ASP_NEURO_DATA)")
     done = asp_neuro(command, prepared(tmp_path))
@@ -123,8 +126,8 @@ def test_a_command_of_the_readme_works(command, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_every_verb_is_in_the_readme():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_every_verb_is_on_the_page_of_commands():
+    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
     missing = [verb.name for verb in VERBS if f"asp-neuro {verb.name}" not in text]
     assert not missing
 
@@ -156,9 +159,39 @@ def test_files_that_a_page_names_exist():
             assert (ROOT / name).exists(), (page.name, name)
 
 
+def test_the_front_page_is_short_and_its_tree_has_every_room():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 100
+    rooms = {path.name for path in (ROOT / "asp_neuro").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms
+    assert not {room for room in rooms if not re.search(rf"^  {room}/ ", text, re.MULTILINE)}
+
+
+def test_every_page_of_the_documents_is_linked_from_the_front_page():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not [path.name for path in (ROOT / "docs").glob("*.md") if f"(docs/{path.name})" not in text]
+
+
+def test_a_recipe_that_a_page_shows_can_be_trained(tmp_path):
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "train/README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        (tmp_path / "mine.toml").write_text(block)
+        assert recipe.load(tmp_path / "mine.toml").name == "mine"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_imports_is_there(page):
+    text = page.read_text(encoding="utf-8")
+    for module, names in re.findall(r"^from (asp_neuro[\w.]*) import (.+)$", text, re.MULTILINE):
+        found = importlib.import_module(module)
+        assert not [name for name in names.split(", ") if not hasattr(found, name)], module
+
+
 def test_the_table_of_models_is_that_of_the_cards_and_the_cards_are_of_the_shipped_models():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert card.with_table(readme) == readme
+    for page, text in (("docs/models.md", card.table_of_cards()), ("README.md", card.numbers_of_cards())):
+        written = (ROOT / page).read_text(encoding="utf-8")
+        assert card.between_marks(written, text) == written
     for name, path in bundles.shipped().items():
         rows = card.rows_of((card.MODELS / f"{name}.md").read_text(encoding="utf-8"))
         assert bundles.model_sha256(bundles.read(path))[:16] in rows["model"]

@@ -118,11 +118,23 @@ def table_of_cards() -> str:
     for path in sorted(MODELS.glob("*.md")):
         rows = rows_of(path.read_text(encoding="utf-8"))
         cells = " | ".join(rows[column].split(";")[0] for column in columns)
-        lines.append(f"| [{path.stem}](asp_neuro/models/{path.name}) | {cells} |")
+        lines.append(f"| [{path.stem}](../asp_neuro/models/{path.name}) | {cells} |")
     return "\n".join(lines)
 
 
-def with_table(readme: str) -> str:
-    """The README with the table of the cards between its two marks."""
-    before, rest = readme.split(BEGIN)
-    return f"{before}{BEGIN}\n{table_of_cards()}\n{END}{rest.split(END)[1]}"
+def numbers_of_cards() -> str:
+    """A sentence for each card, for the front page."""
+    lines = []
+    for path in sorted(MODELS.glob("*.md")):
+        rows = rows_of(path.read_text(encoding="utf-8"))
+        early, full = rows["test, certified exit"].replace(" after", " right after"), rows["test, full budget"]
+        lines.append(
+            f"- [{path.stem}](asp_neuro/models/{path.name}): {early}; {full.partition(' (')[0]} at full budget"
+        )
+    return "\n".join(lines)
+
+
+def between_marks(page: str, text: str) -> str:
+    """The page with `text` between its two marks."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
