@@ -129,6 +129,7 @@ def ten_steps() -> tuple[HeadSpec, np.ndarray]:
     import numpy as np
 
     from asp_neuro.heads.soft.layer import LayerSpec
+    from asp_neuro.heads.soft.membrane import DRIVE_BITS
     from asp_neuro.heads.spec import HeadSpec
 
     rng = np.random.default_rng(0)
@@ -139,7 +140,7 @@ def ten_steps() -> tuple[HeadSpec, np.ndarray]:
         return LayerSpec(weight_int, bias_int, np.full(4, 3686), same, same, np.ones(4), state_bits=12)
 
     head = HeadSpec((layer(6000), layer(3000)))
-    return head, np.rint(rng.normal(0.0, 64.0, (10, 1, 4))).astype(np.int64)
+    return head, np.rint(rng.normal(0.0, 2.0**DRIVE_BITS, (10, 1, 4))).astype(np.int64)
 
 
 def loihi2() -> Iterator[Item]:

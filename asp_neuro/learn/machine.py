@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from asp_neuro.errors import InputError
+from asp_neuro.heads.soft.membrane import DRIVE_BITS
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.learn.model import Model
 from asp_neuro.learn.training import load_model
@@ -27,7 +28,7 @@ def trained(checkpoint: str | Path, head: HeadSpec) -> Machine:
 def run_head(model: Model, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Drives [T, b, n] through the module's own head: membranes and spikes [T, L, b, H]."""
     with torch.no_grad():
-        drives = torch.from_numpy(drives_int.astype(np.float64) / 64.0)
+        drives = torch.from_numpy(drives_int.astype(np.float64) / 2.0**DRIVE_BITS)
         membranes, spikes, _ = model.head.run(drives, model.head.start(drives.shape[1]), model.head.fold())
     return tuple(torch.stack(x, dim=1).round().to(torch.int64).numpy() for x in (membranes, spikes))
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from asp_neuro.model.policy import VISITED as VISITED
 from asp_neuro.scenes.cloud import N_DESCRIPTOR, N_OUTLINE
 
 RULES = ("learned", "random", "fps_order", "oracle")
-VISITED = -1e9  # masks a visited chunk; never -inf, which turns into NaN in a softmax over nothing
 
 
 class Policy(nn.Module):

@@ -25,7 +25,16 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     from lava.lib.dl.slayer.synapse import Dense as DenseSynapse
 
 from asp_neuro.heads.soft.layer import LEAK_MAX, LayerSpec, choose_scales
-from asp_neuro.heads.soft.membrane import DRIVE_BITS, STATE_MAX, STATE_MIN, WEIGHT_BITS, align_shift, fires, rest
+from asp_neuro.heads.soft.membrane import (
+    DRIVE_BITS,
+    LEAK_BITS,
+    STATE_MAX,
+    STATE_MIN,
+    WEIGHT_BITS,
+    align_shift,
+    fires,
+    rest,
+)
 from asp_neuro.heads.spec import HeadSpec
 
 
@@ -119,7 +128,7 @@ class SoftReset(Neuron):
     def __init__(self, n_neurons: int, threshold: float = 1.0, leak: float = 0.9) -> None:
         super().__init__(
             threshold=threshold,
-            p_scale=1 << 12,
+            p_scale=1 << LEAK_BITS,
             w_scale=1 << WEIGHT_BITS,
             s_scale=1 << (2 * WEIGHT_BITS),
             shared_param=False,
@@ -200,7 +209,7 @@ class Dense(AbstractDense):
             neuron.quantize_8bit(weight.double() * self.factor[:, None], descale=True),
             2.0 ** align_shift(bits, self.first_layer),
             round_through(self.bias.double() * units),
-            (round_through(lam.double() * 4096.0)).clamp(0, LEAK_MAX) / 4096.0,
+            round_through(lam.double() * 2.0**LEAK_BITS).clamp(0, LEAK_MAX) / 2.0**LEAK_BITS,
             round_through(theta.double() * units),
             floor_through(neuron.theta_fire.double() * units),
             neuron.gain.detach().double() / units,
@@ -232,7 +241,7 @@ class Dense(AbstractDense):
         return LayerSpec(
             weight_int=whole(folded.weight),
             bias_int=whole(folded.bias),
-            lambda_int=whole(folded.lam * 4096.0),
+            lambda_int=whole(folded.lam * 2.0**LEAK_BITS),
             theta_int=whole(folded.theta),
             theta_fire_int=whole(folded.theta_fire),
             factor=self.factor.cpu().numpy().copy(),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.bundle import Bundle, host_drives_now
-from asp_neuro.heads.soft.layer import LayerSpec
+from asp_neuro.heads.soft.layer import LEAK_MAX, LayerSpec
 from asp_neuro.heads.soft.membrane import align_shift
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.exit import ExitRule
@@ -133,7 +133,7 @@ def _random_layer(rng: np.random.Generator, n_inputs: int, n_neurons: int, first
     return LayerSpec(
         weight_int=weight,
         bias_int=np.rint(rng.normal(0.0, 0.1, n_neurons) * spread).astype(np.int64),
-        lambda_int=rng.integers(0, 4096, n_neurons),
+        lambda_int=rng.integers(0, LEAK_MAX + 1, n_neurons),
         theta_int=theta,
         theta_fire_int=np.floor(theta * rng.uniform(0.7, 1.3, n_neurons)).astype(np.int64),
         factor=np.ones(n_neurons),

@@ -17,7 +17,7 @@ import numpy as np
 from asp_neuro.errors import UsageError
 from asp_neuro.heads.soft.guard import NEURONS, bands, limits
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN, align_shift, fires, rest
+from asp_neuro.heads.soft.membrane import LEAK_BITS, STATE_MAX, STATE_MIN, align_shift, fires, rest
 from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec
 
 
@@ -30,7 +30,7 @@ class _Layer:
         self.weight = np.ascontiguousarray((spec.weight_int // 2).T.astype(self.dtype))  # [n, H]
         self.align = 2.0 * 2.0 ** align_shift(spec.state_bits, first_layer=index == 0)
         self.bias = spec.bias_int.astype(np.float64)
-        self.lam = spec.lambda_int / 4096.0
+        self.lam = spec.lambda_int / 2.0**LEAK_BITS
         self.theta = spec.theta_int.astype(np.float64)
         self.theta_fire = spec.theta_fire_int.astype(np.float64)
         self.room = STATE_MAX - 1 - np.abs(self.theta_fire).max()  # a membrane this far from theta_fire may saturate

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN
+from asp_neuro.heads.soft.membrane import LEAK_BITS, STATE_MAX, STATE_MIN, WEIGHT_BITS
 
 WEIGHT_MIN, WEIGHT_MAX = -256, 254
-LEAK_MAX = 4095
+LEAK_MAX = 2**LEAK_BITS - 1
 STATE_BITS_MIN, STATE_BITS_MAX = 12, 18
 FACTOR_MIN, FACTOR_MAX = 2.0**-100, 2.0**100  # so that a membrane in float units is a finite number
 
@@ -89,7 +89,7 @@ def choose_scales(max_weight: np.ndarray, max_membrane: np.ndarray, headroom: fl
     """
     seen = np.maximum(np.asarray(max_membrane, dtype=np.float64), 1e-9)
     row = np.asarray(max_weight, dtype=np.float64)
-    full = np.where(row > 0.0, WEIGHT_MAX / 64.0 / np.where(row > 0.0, row, 1.0), 1.0)
+    full = np.where(row > 0.0, WEIGHT_MAX / 2.0**WEIGHT_BITS / np.where(row > 0.0, row, 1.0), 1.0)
     factor = np.minimum(full, STATE_MAX / (headroom * seen * 2.0**STATE_BITS_MIN))
     room = STATE_MAX / (headroom * float((factor * seen).max()))
     state_bits = int(np.clip(np.floor(np.log2(room)), STATE_BITS_MIN, STATE_BITS_MAX))
