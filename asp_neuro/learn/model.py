@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from asp_neuro.grid.sections import Affine, Norm
 from asp_neuro.learn.cloud_encoder import Encoder
 from asp_neuro.learn.mixer import Mixer
-from asp_neuro.learn.policy import VISITED, Policy
+from asp_neuro.learn.policy import Policy
 from asp_neuro.learn.recipe import ModelRecipe
 from asp_neuro.learn.soft_head import Folded, SpikingHead, State
 from asp_neuro.model.mixer import MixerSpec
+from asp_neuro.model.policy import VISITED, PolicySpec
 from asp_neuro.model.policy import FirstLook as FirstLookSpec
-from asp_neuro.model.policy import PolicySpec
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.scenes.cloud import MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS, N_OUTLINE, Chunking
 from asp_neuro.scenes.cloud_encoder import CloudSpec

@@ -17,7 +17,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from asp_neuro.model.policy import VISITED as VISITED
 from asp_neuro.scenes.cloud import N_DESCRIPTOR, N_OUTLINE
 
 RULES = ("learned", "random", "fps_order", "oracle")

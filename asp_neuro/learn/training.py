@@ -29,8 +29,9 @@ from asp_neuro.learn.cloud_encoder import over_processes
 from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood
 from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.model import Batch, Episode, Model, Sight, one_hot, true_likelihood
-from asp_neuro.learn.policy import VISITED, gumbel, sample
+from asp_neuro.learn.policy import gumbel, sample
 from asp_neuro.learn.recipe import Recipe
+from asp_neuro.model.policy import VISITED
 
 
 class DivergedError(AspError):
