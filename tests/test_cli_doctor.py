@@ -11,7 +11,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from asp_neuro import bundle
-from asp_neuro.chip.session import HeadRun, SessionError
+from asp_neuro.chip.session import LavaRun, SessionError
 from asp_neuro.cli.main import doctor
 from asp_neuro.heads.soft.reference import run_reference
 
@@ -117,7 +117,7 @@ def test_a_simulator_that_is_off_by_one_is_broken_and_exits_1(cli, monkeypatch):
     def wrong(head, drives, **_):
         membranes, spikes, _ = run_reference(head, drives)
         membranes[3, 1, 0, 2] += 1
-        return HeadRun(membranes, spikes, np.zeros(10))
+        return LavaRun(membranes, spikes, np.zeros(10))
 
     monkeypatch.setattr("asp_neuro.chip.session.run_head", wrong)
     said = cli("doctor", "--json")

@@ -247,7 +247,7 @@ def test_a_broken_design_rule_names_layer_and_number(perceiver, monkeypatch):
     preflight.demand_expressible(perceiver)
     hw = hardware.chip("loihi2")
     tight = dataclasses.replace(hw, limits=dataclasses.replace(hw.limits, weight_max=10))
-    monkeypatch.setattr(hardware, "load", lambda name: tight)
+    monkeypatch.setattr(hardware, "chip", lambda name: tight)
     with pytest.raises(NotExpressible, match=r"layer 1: weight_range: \d+, limit 10"):
         preflight.demand_expressible(perceiver)
 

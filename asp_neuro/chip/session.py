@@ -72,7 +72,7 @@ class SessionError(AspError):
         self.answers: list[Any] = []
 
 
-class HeadRun(NamedTuple):
+class LavaRun(NamedTuple):
     """What every layer did: arrays [T, L, b, H], int64 (float64 from the floating-point models), and hits [T, b]."""
 
     membranes: np.ndarray
@@ -81,7 +81,7 @@ class HeadRun(NamedTuple):
 
 
 class CloudRun(NamedTuple):
-    """What every layer did during one cloud: arrays [T, L, H] and hits [T], as in `HeadRun`."""
+    """What every layer did during one cloud: arrays [T, L, H] and hits [T], as in `LavaRun`."""
 
     membranes: np.ndarray
     spikes: np.ndarray
@@ -148,7 +148,7 @@ def run_head(
     idle: int = 0,
     idle_seed: int | None = None,
     deadline: float | None = None,
-) -> HeadRun:
+) -> LavaRun:
     """Drives [T, b, n] (whole numbers) through Lava, one cloud after the other: membranes and spikes of every layer."""
     drives = np.asarray(drives_int)
     if drives.ndim != 3 or drives.shape[2] != head.n_inputs or drives.size == 0:
@@ -170,7 +170,7 @@ def run_head(
     membranes, spikes, hits = _unpack(output.frames, tag)  # [b T, L, H]
     by_step = (1, 2, 0, 3)  # [b, T, L, H] -> [T, L, b, H]
     shape = (batch, n_steps, *membranes.shape[1:])
-    return HeadRun(
+    return LavaRun(
         membranes.reshape(shape).transpose(by_step),
         spikes.reshape(shape).transpose(by_step),
         hits.reshape(batch, n_steps).T,
