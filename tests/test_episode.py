@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro.errors import UsageError
+from asp_neuro.errors import ConfigError, UsageError
 from asp_neuro.heads.soft.guard import hit_place
 from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.spec import HeadSpec
-from asp_neuro.model import stability
-from asp_neuro.model.episode import Response, episodes
+from asp_neuro.model.episode import play
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.perceiver import Perceiver, drive, really_equal
-from asp_neuro.scenes.cloud import Chunks, cut
+from asp_neuro.model.look import answers
+from asp_neuro.model.perceiver import Perceiver, really_equal
+from asp_neuro.model.stability import Stability
+from asp_neuro.scenes.cloud import Chunks
 
 
 def coarser(layer: LayerSpec, by: int) -> LayerSpec:
@@ -37,15 +38,14 @@ def coarser(layer: LayerSpec, by: int) -> LayerSpec:
 
 
 def coarse_perceiver(rng: np.random.Generator, by: int, scorer: str = "bilinear", mask: bool = True) -> Perceiver:
-    perceiver = specs.random_perceiver(rng)
-    host = specs.random_host(rng, scorer=scorer, mask=mask)
-    layers = [coarser(layer, by if index == 0 else 1) for index, layer in enumerate(perceiver.head.layers)]
+    spec = specs.random_model(rng, scorer=scorer, mask=mask)
+    layers = [coarser(layer, by if index == 0 else 1) for index, layer in enumerate(spec.head.layers)]
     layers[-1] = coarser(layers[-1], by)
-    return replace(perceiver, head=HeadSpec(tuple(layers)), host=host)
+    return Perceiver(replace(spec, head=HeadSpec(tuple(layers))))
 
 
 def some_chunks(rng: np.random.Generator, perceiver: Perceiver, n: int) -> Chunks:
-    return cut(specs.random_clouds(rng, n), perceiver.chunking)
+    return perceiver.scenes(specs.random_clouds(rng, n))
 
 
 def campaign(n_perceivers: int, n_clouds: int, seed: int) -> tuple[Counter, Counter]:
@@ -57,8 +57,8 @@ def campaign(n_perceivers: int, n_clouds: int, seed: int) -> tuple[Counter, Coun
         perceiver = coarse_perceiver(rng, (1, 4, 16, 40)[trial % 4], scorer, mask=trial % 7 != 0)
         chunks = some_chunks(rng, perceiver, n_clouds)
         rule = ExitRule((None, 0.2, 0.5)[trial % 3], certified=trial % 2 == 0, kappa=0.3 if trial % 5 == 0 else None)
-        answers, sure = perceiver.answers(chunks, rule), perceiver.replay(chunks, rule)
-        for answer, exact in zip(answers, sure, strict=True):
+        told, sure = perceiver.answers(chunks, rule), perceiver.replay(chunks, rule)
+        for answer, exact in zip(told, sure, strict=True):
             pairs[answer.verdict.preserved, really_equal(answer, exact)] += 1
             doubts[answer.verdict.decision or ("none" if answer.verdict.preserved else "spike")] += 1
     return pairs, doubts
@@ -80,14 +80,19 @@ def test_a_preserved_answer_is_the_exact_one_in_a_long_campaign():
 
 
 def test_the_same_campaign_catches_decisions_that_are_not_looked_at(monkeypatch):
-    monkeypatch.setattr(stability.Watch, "_decisions", lambda *_: ())
+    monkeypatch.setattr(Stability, "_decisions", lambda *_: ())
     assert campaign(n_perceivers=84, n_clouds=50, seed=0)[0][True, False] > 0
 
 
 def test_the_same_campaign_catches_spikes_that_are_not_looked_at(monkeypatch):
-    observed = stability.Watch.observed
-    blind = lambda watch, look: observed(watch, look._replace(hit=0 * look.hit))  # noqa: E731
-    monkeypatch.setattr(stability.Watch, "observed", blind)
+    verdicts = Stability.verdicts
+
+    def blind(stability: Stability, played, rule):
+        return verdicts(
+            stability, played._replace(looks=[look._replace(hit=0 * look.hit) for look in played.looks]), rule
+        )
+
+    monkeypatch.setattr(Stability, "verdicts", blind)
     assert campaign(n_perceivers=40, n_clouds=50, seed=0)[0][True, False] > 0
 
 
@@ -111,21 +116,12 @@ def test_a_verdict_does_not_depend_on_the_batch(played):
 
 def test_the_verdict_names_the_first_hit(played):
     perceiver, chunks = played
-    story, head = perceiver.play(chunks, ExitRule()), perceiver.new_head()
     first: dict[int, tuple[int, int, int]] = {}
-    request, step = next(story), 0
-    head.start(len(chunks))
-    try:
-        while True:
-            step += 1
-            membrane = head.observe(request.drive_int)
-            for row in np.flatnonzero(head.hit):
-                first.setdefault(int(row), (step, *hit_place(head.hit[row])))
-            request = story.send(Response(membrane, head.hit))
-    except StopIteration as finished:
-        answers = finished.value
+    for look in perceiver.played(chunks, ExitRule()).looks:
+        for at in np.flatnonzero(look.hit):
+            first.setdefault(int(look.rows[at]), (look.t, *hit_place(look.hit[at])))
     assert len(first) > 3
-    for row, answer in enumerate(answers):
+    for row, answer in enumerate(perceiver.answers(chunks, ExitRule())):
         verdict = answer.verdict
         if row in first and verdict.decision is None:
             assert (verdict.step, verdict.layer - 1, verdict.neuron) == first[row]
@@ -137,7 +133,8 @@ def test_the_verdict_names_the_first_hit(played):
 
 def test_watching_changes_no_answer(played):
     perceiver, chunks = played
-    plain = drive(episodes(perceiver._host, perceiver.units, chunks, ExitRule(0.3)), perceiver.new_head())
+    looks = perceiver.played(chunks, ExitRule(0.3)).looks
+    plain = answers(looks, perceiver.model.task, ExitRule(0.3))
     watched = perceiver.answers(chunks, ExitRule(0.3))
     assert all(answer.verdict is None for answer in plain)
     for one, other in zip(plain, watched, strict=True):
@@ -146,25 +143,17 @@ def test_watching_changes_no_answer(played):
 
 def test_a_head_without_guard_leaves_no_verdict(played):
     perceiver, chunks = played
-    story, head = perceiver.play(chunks[:2], ExitRule()), perceiver.new_head()
-    request = next(story)
-    head.start(2)
-    try:
-        while True:
-            request = story.send(Response(head.observe(request.drive_int)))
-    except StopIteration as finished:
-        answers = finished.value
-    assert [answer.verdict for answer in answers] == [None, None]
+    unguarded = perceiver.head.engine(perceiver.spec.drive_bound())
+    told = play(perceiver.story(chunks[:2], ExitRule()), unguarded)
+    assert [answer.verdict for answer in told] == [None, None]
 
 
 def test_a_given_order_is_no_decision(played):
     perceiver, chunks = played
-    order = np.tile(np.arange(perceiver.chunking.n_chunks), (len(chunks), 1))
-    answers = perceiver.answers(chunks, ExitRule(), order)
-    assert all(answer.verdict.decision != "chunk" for answer in answers)
-    assert all(
-        answer.order == tuple(range(perceiver.chunking.n_chunks)) for answer in perceiver.replay(chunks, None, order)
-    )
+    order = np.tile(np.arange(perceiver.budget), (len(chunks), 1))
+    told = perceiver.answers(chunks, ExitRule(), order)
+    assert all(answer.verdict.decision != "chunk" for answer in told)
+    assert all(answer.order == tuple(range(perceiver.budget)) for answer in perceiver.replay(chunks, None, order))
 
 
 # The exact replay
@@ -174,7 +163,7 @@ def test_recomputing_one_cloud_equals_the_replay_of_all(played):
     perceiver, chunks = played
     sure = perceiver.replay(chunks, ExitRule(0.3))
     for row in (0, 7, 39):
-        one = perceiver.recompute(chunks[row : row + 1], ExitRule(0.3))
+        one = perceiver.replay(chunks[row : row + 1], ExitRule(0.3))[0]
         assert (one.order, one.exit, one.label, one.verdict) == (
             *(sure[row].order, sure[row].exit, sure[row].label),
             sure[row].verdict,
@@ -191,10 +180,8 @@ def test_recompute_takes_points():
     assert exact.verdict.preserved
 
 
-def test_recompute_is_for_one_cloud_and_equality_for_a_replay(played):
+def test_equality_is_for_a_replay(played):
     perceiver, chunks = played
-    with pytest.raises(UsageError, match="got 40"):
-        perceiver.recompute(chunks)
     answer = perceiver.answers(chunks[:1])[0]
     with pytest.raises(UsageError, match="recompute"):
         really_equal(answer, replace(answer, verdict=None))
@@ -202,9 +189,33 @@ def test_recompute_is_for_one_cloud_and_equality_for_a_replay(played):
 
 def test_a_moved_spike_is_not_equal_even_if_the_answer_is(played):
     perceiver, chunks = played
-    answers, sure = perceiver.answers(chunks), perceiver.replay(chunks)
+    sure = perceiver.replay(chunks)
     moved = [exact for exact in sure if not exact.verdict.preserved]
     assert moved
     assert all("fires differently" in exact.verdict.sentence for exact in moved)
     assert not any(really_equal(exact, exact) for exact in moved)
-    assert any(really_equal(answer, exact) for answer, exact in zip(answers, sure, strict=True))
+    assert any(really_equal(answer, exact) for answer, exact in zip(perceiver.answers(chunks), sure, strict=True))
+
+
+# The budget is not the number of places
+
+
+@pytest.mark.parametrize("budget", [1, 3])
+def test_a_budget_below_the_number_of_places_ends_the_episode(budget):
+    rng = np.random.default_rng(8)
+    perceiver = specs.random_perceiver(rng, budget=budget)
+    assert perceiver.spec.scene.n_places == 6
+    scenes = some_chunks(rng, perceiver, 5)
+    told = perceiver.answers(scenes)
+    assert {answer.observations for answer in told} == {budget}
+    whole = Perceiver(replace(perceiver.spec, budget=6)).answers(scenes)
+    assert [answer.order for answer in told] == [answer.order[:budget] for answer in whole]
+    assert [answer.margins for answer in told] == [answer.margins[:budget] for answer in whole]
+
+
+def test_a_budget_beyond_the_places_needs_a_policy_that_may_return():
+    rng = np.random.default_rng(8)
+    with pytest.raises(ConfigError, match="budget 7, but there are 6 places"):
+        specs.random_model(rng, budget=7)
+    told = specs.random_perceiver(rng, budget=7, mask=False).answers
+    assert told(specs.random_perceiver(rng).scenes(specs.random_clouds(rng, 2)))[0].observations == 7

@@ -5,32 +5,42 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import specs
-from asp_neuro.model.host import EPSILON, Host
 
+from asp_neuro.grid.arithmetic import EPSILON, MARGIN_BITS
 from asp_neuro.grid.softmax import margin
 from asp_neuro.heads.soft.guard import drift
+from asp_neuro.model import belief as belief_module
+from asp_neuro.model import stability as stability_module
+from asp_neuro.model.episode import Played
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.stability import (
-    PRESERVED,
-    Box,
-    Look,
-    Stability,
-    Watch,
-    change,
-    lead_margin,
-    leads,
-    make_box,
-    same_side,
-)
+from asp_neuro.model.look import Look
+from asp_neuro.model.spec import Model
+from asp_neuro.model.stability import PRESERVED, Box, Stability, change, lead_margin, leads, make_box, margin_range
 
 N_CHUNKS = 6
 
 
-def setting(seed: int, scorer: str = "bilinear") -> tuple[Host, Stability, np.random.Generator]:
+def setting(seed: int, scorer: str = "bilinear") -> tuple[Model, Stability, np.random.Generator]:
     rng = np.random.default_rng(seed)
-    spec = specs.random_host(rng, n_neurons=12, n_classes=4, scorer=scorer)
-    last = specs.random_head(rng, 16, 12, 1).layers[-1]
-    return Host(spec), Stability(spec, last), rng
+    model = Model(specs.random_model(rng, n_neurons=12, n_layers=1, n_classes=4, scorer=scorer))
+    return model, Stability(model), rng
+
+
+def believed(model: Model, membrane: np.ndarray) -> np.ndarray:
+    """Membranes in float units -> beliefs, as the host computes them."""
+    return model.belief(membrane * model.belief.units)
+
+
+def ideal(model: Model, membrane: np.ndarray) -> np.ndarray:
+    """The same without any rounding."""
+    centred = membrane - membrane.mean(axis=1, keepdims=True)
+    deviation = np.sqrt((centred * centred).mean(axis=1, keepdims=True) + EPSILON)
+    return centred / deviation * model.belief.gain + model.belief.bias
+
+
+def logits_of(model: Model, belief: np.ndarray) -> np.ndarray:
+    """[b, C]"""
+    return model.task.logits(belief, None, None)[:, 0]
 
 
 def boxes(rng: np.random.Generator, b: int = 30, n: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -66,20 +76,20 @@ def _slope(f, at: np.ndarray, reach: np.ndarray, column: int, k: int) -> np.ndar
     return (f(at + step) - f(at - step))[:, column]
 
 
-def score_gaps(host: Host, geometry: np.ndarray, best: np.ndarray):
+def score_gaps(model: Model, geometry: np.ndarray, best: np.ndarray):
     """Membranes -> exact (not rounded) score(best) - score(m), [b, M]."""
 
     def f(membrane: np.ndarray) -> np.ndarray:
-        pull = host.belief(membrane) @ host.wide["policy_belief"].T
-        raw = np.tanh(pull[:, None] + geometry) @ host.wide["policy_score"]
+        pull = ideal(model, membrane) @ model.policy.from_belief.weight.T
+        raw = np.tanh(pull[:, None] + geometry) @ model.policy.score.weight[0]
         return raw[np.arange(len(raw)), best][:, None] - raw
 
     return f
 
 
-def logit_gaps(host: Host, best: np.ndarray):
+def logit_gaps(model: Model, best: np.ndarray):
     def f(membrane: np.ndarray) -> np.ndarray:
-        logits = host.logits(host.belief(membrane))
+        logits = ideal(model, membrane) @ model.task.weight.T + model.task.bias
         return logits[np.arange(len(logits)), best][:, None] - logits
 
     return f
@@ -104,11 +114,11 @@ def test_a_dead_layer_has_a_finite_but_huge_box():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_search_leaves_the_bound_on_normalised_membranes_and_leads(seed):
-    host, stability, rng = setting(seed)
+    model, stability, rng = setting(seed)
     membrane, reach = boxes(rng)
     box = make_box(membrane, reach)
-    best = host.logits(host.belief(membrane)).argmax(axis=1)
-    f = logit_gaps(host, best)
+    best = logits_of(model, believed(model, membrane)).argmax(axis=1)
+    f = logit_gaps(model, best)
     bound = np.stack(
         [change(box, stability.readout[best] - stability.readout[c], 0.0) for c in range(4)], axis=1
     )  # [b, C]
@@ -126,15 +136,15 @@ def test_no_search_leaves_the_bound_on_normalised_membranes_and_leads(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_search_leaves_the_bound_on_score_gaps(seed):
-    host, stability, rng = setting(100 + seed)
+    model, stability, rng = setting(100 + seed)
     membrane, reach = boxes(rng)
     geometry = rng.normal(size=(len(membrane), N_CHUNKS, len(stability.score)))
-    belief = host.belief(membrane)
+    belief = ideal(model, membrane)
     box = make_box(membrane, reach)
-    best = host.scores(belief, geometry).argmax(axis=1)
-    f = score_gaps(host, geometry, best)
+    best = model.policy.scores(believed(model, membrane), geometry).argmax(axis=1)
+    f = score_gaps(model, geometry, best)
     row, rival = (grid.ravel() for grid in np.meshgrid(np.arange(len(membrane)), np.arange(N_CHUNKS), indexing="ij"))
-    turn = box.turn @ np.abs(stability.policy).T
+    turn = box.turn @ stability.policy_bound.T
     pull = belief[row] @ stability.belief.T
     slope, bend = stability.score_slope(pull + geometry[row, best[row]], pull + geometry[row, rival], turn[row])
     bound = change(box[row], slope, bend).reshape(len(membrane), N_CHUNKS)
@@ -147,32 +157,75 @@ def test_no_search_leaves_the_bound_on_score_gaps(seed):
     assert (worst[small] / np.maximum(bound[small], 1e-300)).max() > 0.8
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_a_proven_decision_is_never_overturned(seed):
-    host, stability, rng = setting(200 + seed)
+def overturned(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Decisions [3, b] (place, exit, label) that are proven, and that some membrane within the box overturns."""
+    model, stability, rng = setting(200 + seed)
     membrane, reach = boxes(rng, b=60)
     geometry = 0.3 * rng.normal(size=(len(membrane), N_CHUNKS, len(stability.score)))
     rivals = rng.random((len(membrane), N_CHUNKS)) < 0.7
     rivals[:, 0] = True
-    belief = host.belief(membrane)
-    box, logits = make_box(membrane, reach), host.logits(belief)
-    scores = host.scores(belief, geometry)
+    belief = believed(model, membrane)
+    rounded = model.belief.steps(membrane * model.belief.units) * model.belief.step
+    box, logits = make_box(rounded, reach + stability.model.belief.step), logits_of(model, belief)
+    scores = model.policy.scores(belief, geometry)
     best, chosen = logits.argmax(axis=1), np.where(rivals, scores, -1e9).argmax(axis=1)
     tau = float(np.median(margin(logits)))
-    chunk = stability.chunk_proven(box, belief, geometry, scores, rivals)
-    stop = stability.exit_proven(box, logits, tau)
-    label = stability.class_proven(box, logits)
+    place = stability.choice_proven(box, belief, geometry, scores, rivals)
+    stop = stability.exit_proven(box, logits[:, None], tau)
+    label = stability.label_proven(box, logits[:, None])
     flipped = np.zeros((3, len(membrane)), dtype=bool)
-    ways = uphill(logit_gaps(host, best), membrane, reach) + uphill(score_gaps(host, geometry, chosen), membrane, reach)
+    ways = uphill(logit_gaps(model, best), membrane, reach) + uphill(
+        score_gaps(model, geometry, chosen), membrane, reach
+    )
     for other in tried(rng, membrane, reach, ways):
-        there = host.belief(other)
-        flipped[0] |= np.where(rivals, host.scores(there, geometry), -1e9).argmax(axis=1) != chosen
-        flipped[1] |= (margin(host.logits(there)) > tau) != (margin(logits) > tau)
-        flipped[2] |= host.logits(there).argmax(axis=1) != best
-    for proven, turned in zip((chunk, stop, label), flipped, strict=True):
+        there = believed(model, other)
+        flipped[0] |= np.where(rivals, model.policy.scores(there, geometry), -1e9).argmax(axis=1) != chosen
+        flipped[1] |= (margin(logits_of(model, there)) > tau) != (margin(logits) > tau)
+        flipped[2] |= logits_of(model, there).argmax(axis=1) != best
+    return np.stack([place, stop, label]), flipped
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_proven_decision_is_never_overturned(seed):
+    for proven, turned in zip(*overturned(seed), strict=True):
         assert not (proven & turned).any()
         assert proven.mean() > 0.3
         assert turned.any()
+
+
+# Every rounding enters the bounds: with coarse grids they still hold, and without their share they break
+
+
+def coarse_beliefs(patch: pytest.MonkeyPatch, counted: bool) -> None:
+    """Beliefs of 2^-7 instead of 2^-24."""
+    patch.setattr(belief_module, "BELIEF_BITS", 7)
+    patch.setattr(stability_module, "BELIEF_STEP", 2.0**-7 * (1.0 + 2.0**-10) if counted else 0.0)
+
+
+def coarse_membranes(patch: pytest.MonkeyPatch, counted: bool) -> None:
+    """Membranes of 2^-9."""
+    patch.setattr(belief_module, "membrane_bits", lambda largest, n: 9)
+    if not counted:
+        patch.setattr(stability_module, "make_box", make_box)
+        real = make_box
+        patch.setitem(globals(), "make_box", lambda u, reach: real(u, np.maximum(reach - 2.0**-9, 0.0)))
+
+
+def coarse_margins(patch: pytest.MonkeyPatch, counted: bool) -> None:
+    """Margins of 2^-6."""
+    from asp_neuro.grid import softmax
+
+    patch.setattr(softmax, "MARGIN_BITS", 6)
+    patch.setattr(stability_module, "MARGIN_SLACK", 2.0**-6 if counted else 0.0)
+
+
+@pytest.mark.parametrize("coarse", [coarse_beliefs, coarse_membranes, coarse_margins])
+def test_a_rounding_that_is_counted_breaks_no_proof_and_one_that_is_left_out_does(monkeypatch, coarse):
+    for counted in (True, False):
+        with monkeypatch.context() as patch:
+            coarse(patch, counted)
+            broken = sum(int((proven & turned).sum()) for proven, turned in map(overturned, range(12)))
+            assert (broken == 0) == counted, (coarse.__name__, counted, broken)
 
 
 # The exit test, by hand
@@ -180,7 +233,12 @@ def test_a_proven_decision_is_never_overturned(seed):
 
 def test_the_lead_margin_is_the_top_two_margin():
     logits = np.random.default_rng(3).normal(size=(50, 5)) * 4
-    assert lead_margin(leads(logits)) == pytest.approx(margin(logits), abs=1e-12)
+    assert lead_margin(leads(logits)) == pytest.approx(margin(logits), abs=2.0**-MARGIN_BITS)
+
+
+def same_side(gap: np.ndarray, reach: np.ndarray, tau: float) -> np.ndarray:
+    least, largest = margin_range(gap, reach)
+    return (least > tau) | (largest <= tau)
 
 
 def test_an_exit_test_by_hand():
@@ -202,8 +260,24 @@ def test_a_class_that_overtakes_can_make_a_larger_margin_than_the_best_class_can
 def test_a_tie_of_classes_is_not_proven():
     _, stability, _ = setting(0)
     box = make_box(np.ones((1, 12)) * np.arange(12), np.full((1, 12), 1e-9))
-    assert not stability.class_proven(box, np.array([[1.0, 1.0, 0.0, 0.0]]))[0]
-    assert stability.class_proven(box, np.array([[1.0, 0.9, 0.0, 0.0]]))[0]
+    assert not stability.label_proven(box, np.array([[[1.0, 1.0, 0.0, 0.0]]]))[0]
+    assert stability.label_proven(box, np.array([[[1.0, 0.9, 0.0, 0.0]]]))[0]
+
+
+def test_a_scene_with_many_targets_is_proven_only_if_every_target_is():
+    _, stability, _ = setting(0)
+    box = make_box(np.ones((1, 12)) * np.arange(12), np.full((1, 12), 1e-9))
+    sure, tied = [1.0, 0.9, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]
+    assert stability.label_proven(box, np.array([[sure, sure]]))[0]
+    assert not stability.label_proven(box, np.array([[sure, tied]]))[0]
+
+
+def test_a_membrane_that_may_be_anywhere_proves_nothing():
+    _, stability, rng = setting(0)
+    membrane, _ = boxes(rng, b=2)
+    box = make_box(membrane, np.full_like(membrane, 100.0))
+    assert (box.turn > stability_module.HOPELESS).any()
+    assert not stability.label_proven(box, np.array([[[90.0, 0.0, 0.0, 0.0]]] * 2)).any()
 
 
 # The choice of chunk
@@ -211,101 +285,115 @@ def test_a_tie_of_classes_is_not_proven():
 
 @pytest.mark.parametrize("scorer", ["geometry", "belief", "additive"])
 def test_a_choice_that_does_not_depend_on_the_belief_is_always_stable(scorer):
-    host, stability, rng = setting(1, scorer)
+    model, stability, rng = setting(1, scorer)
     membrane, _ = boxes(rng)
     box = make_box(membrane, np.full_like(membrane, 100.0))
     tied = np.zeros((len(membrane), N_CHUNKS))
     geometry = np.zeros((len(membrane), N_CHUNKS, len(stability.score)))
     rivals = np.ones_like(tied, dtype=bool)
-    assert stability.chunk_proven(box, host.belief(membrane), geometry, tied, rivals).all()
+    assert stability.choice_proven(box, believed(model, membrane), geometry, tied, rivals).all()
 
 
 def test_a_choice_among_one_is_stable_and_a_tie_is_not():
-    host, stability, rng = setting(2)
+    model, stability, rng = setting(2)
     membrane, _ = boxes(rng, b=2)
     box = make_box(membrane, np.full_like(membrane, 1e-12))
     geometry = np.zeros((2, N_CHUNKS, len(stability.score)))
     rivals = np.zeros((2, N_CHUNKS), dtype=bool)
     rivals[0, 3] = rivals[1, 2] = rivals[1, 5] = True
-    proven = stability.chunk_proven(box, host.belief(membrane), geometry, np.zeros((2, N_CHUNKS)), rivals)
+    proven = stability.choice_proven(box, believed(model, membrane), geometry, np.zeros((2, N_CHUNKS)), rivals)
     assert proven.tolist() == [True, False]
 
 
 def test_the_rounding_of_scores_counts():
-    host, stability, rng = setting(3)
+    model, stability, rng = setting(3)
     membrane, _ = boxes(rng, b=1)
     box = make_box(membrane, np.zeros_like(membrane))
     geometry = np.zeros((1, 2, len(stability.score)))
     rivals = np.ones((1, 2), dtype=bool)
-    for gap, expected in [(1.0, False), (2.0, False), (1000.0, True)]:  # in steps of 2^-30
-        scores = np.array([[gap * 2.0**-30, 0.0]])
-        assert stability.chunk_proven(box, host.belief(membrane), geometry, scores, rivals).tolist() == [expected]
+    for gap, expected in [(0.5, False), (1.0, False), (1.01, True)]:  # in what the rounding can move
+        scores = np.array([[gap * stability.score_rounding, 0.0]])
+        assert stability.choice_proven(box, believed(model, membrane), geometry, scores, rivals).tolist() == [expected]
 
 
-# The watch keeps the first doubt
+# The verdict is the first doubt
 
 
-def look(host: Host, t: int, rows: list[int], hit: list[int] | None, done: bool = False, seed: int = 0) -> Look:
-    membrane = np.random.default_rng(seed).normal(size=(len(rows), 12))
-    belief = host.belief(membrane)
-    stops = np.full(len(rows), done)
+def look(
+    model: Model, t: int, rows: list[int], hit: list[int] | None, done: bool = False, scores: np.ndarray | None = None
+) -> Look:
+    n = len(rows)
+    membrane = np.random.default_rng(0).normal(size=(n, 12)) * model.belief.units
+    belief = model.belief(membrane)
+    logits = model.task.logits(belief, None, None)
     words = None if hit is None else np.array(hit)
-    return Look(t, np.array(rows), membrane, belief, host.logits(belief), stops, words)
+    return Look(
+        t=t,
+        rows=np.array(rows),
+        place=np.zeros(n, dtype=int),
+        scores=scores,
+        rivals=None if scores is None else np.ones_like(scores, dtype=bool),
+        drive_int=np.zeros((n, 16)),
+        membrane=membrane,
+        hit=words,
+        belief=belief,
+        logits=logits,
+        margin=margin(logits)[:, 0],
+        label=model.task.label(logits),
+        crossed=np.zeros(n, dtype=bool),
+        done=np.full(n, done),
+    )
 
 
-def watch_of(stability: Stability, n_clouds: int, rule: ExitRule = ExitRule()) -> Watch:
-    return Watch(stability, np.zeros((n_clouds, N_CHUNKS, len(stability.score))), rule)
+def verdicts(stability: Stability, looks: list[Look], rule: ExitRule = ExitRule()):
+    geometry = np.zeros((len(looks[0].rows), N_CHUNKS, len(stability.score)))
+    return stability.verdicts(Played(looks, geometry, 0), rule)
 
 
 def test_the_first_doubt_stays():
-    host, stability, _ = setting(4)
-    watch = watch_of(stability, 3)
-    watch.observed(look(host, 1, [0, 1, 2], [0, 0, 0]))
-    watch.observed(look(host, 2, [0, 2], [0, 4096 + 7 + 1]))
-    watch.observed(look(host, 3, [0, 2], [0, 1], done=True))
-    first, _, third = watch.verdicts()
+    model, stability, _ = setting(4)
+    looks = [
+        look(model, 1, [0, 1, 2], [0, 0, 0]),
+        look(model, 2, [0, 2], [0, 4096 + 7 + 1]),
+        look(model, 3, [0, 2], [0, 1], done=True),
+    ]
+    first, _, third = verdicts(stability, looks)
     assert first is PRESERVED
     assert (third.preserved, third.step, third.layer, third.neuron, third.decision) == (False, 2, 2, 7, None)
     assert third.sentence.startswith("At observation 2 neuron 7 of layer 2")
 
 
 def test_spikes_come_before_decisions_of_the_same_observation_and_after_those_of_an_earlier_one():
-    host, stability, _ = setting(4)
-    tied = np.zeros((1, N_CHUNKS)), np.ones((1, N_CHUNKS), dtype=bool)
+    model, stability, _ = setting(4)
+    tied = np.zeros((1, N_CHUNKS))
     for hits, expected in [([1, 0], None), ([0, 1], "chunk")]:
-        watch = watch_of(stability, 1)
-        watch.observed(look(host, 1, [0], hits[:1]))
-        watch.chose(*tied)
-        watch.observed(look(host, 2, [0], hits[1:], done=True))
-        (verdict,) = watch.verdicts()
+        looks = [look(model, 1, [0], hits[:1]), look(model, 2, [0], hits[1:], done=True, scores=tied)]
+        (verdict,) = verdicts(stability, looks)
         assert (verdict.preserved, verdict.step, verdict.decision) == (False, 1, expected)
 
 
 def test_a_backend_that_reports_no_hits_proves_nothing():
-    host, stability, _ = setting(5)
-    watch = watch_of(stability, 1)
-    watch.observed(look(host, 1, [0], None, done=True))
-    assert watch.verdicts() == [None]
+    model, stability, _ = setting(5)
+    assert verdicts(stability, [look(model, 1, [0], None, done=True)]) == [None]
 
 
 def test_the_acceptance_threshold_is_looked_at_when_an_episode_stops():
-    host, stability, _ = setting(6)
-    seen = look(host, 4, [0], [0], done=True)
-    value = float(margin(seen.logits)[0])
+    model, stability, _ = setting(6)
+    value = float(look(model, 4, [0], [0], done=True).margin[0])
     for kappa, done, expected in [(value, True, "exit"), (value / 2, True, None), (value, False, None)]:
-        watch = watch_of(stability, 1, ExitRule(kappa=kappa))
-        watch.observed(look(host, 4, [0], [0], done=done))
-        assert watch.verdicts()[0].decision == expected
+        looks = [look(model, 4, [0], [0], done=done)]
+        assert verdicts(stability, looks, ExitRule(kappa=kappa))[0].decision == expected
 
 
 def test_the_box_of_every_observation_is_its_own():
-    _, stability, rng = setting(7)
-    membrane, _ = boxes(rng, b=3)
+    model, stability, rng = setting(7)
+    membrane = boxes(rng, b=3)[0] * model.belief.units
     together = stability.box(membrane, np.array([1, 5, 3]))
     for row, t in enumerate((1, 5, 3)):
         assert (stability.box(membrane[row : row + 1], t).turn == together.turn[row]).all()
-    widths = drift(stability.last.lambda_int, 5) / stability.last.units
+    widths = drift(stability.last.lambda_int, 5) / stability.last.units + model.belief.step
     assert together.reach[1] == pytest.approx(widths, rel=1e-6)
+    assert (together.reach[0] == 0.0).all()  # nothing is rounded before the first leak
 
 
 def test_a_box_is_indexed_by_rows():

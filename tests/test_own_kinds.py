@@ -1,0 +1,313 @@
+"""A scene, a task and nothing else of one's own: brought through episode, bundle, run, certificate and verify.
+
+The package is not changed: a kind is a class and an entry in one public dictionary. The scene is a line of numbers in
+cells, the task says of both halves of the line whether its mean is positive (two targets).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import specs
+
+from asp_neuro import bundle as bundles
+from asp_neuro import scenes, tasks
+from asp_neuro.bundle import Bundle, make_golden
+from asp_neuro.errors import InputError
+from asp_neuro.grid.arithmetic import BELIEF_BITS, LIMIT, STEP, Linear, Product, on_grid, to_steps
+from asp_neuro.grid.sections import Affine, Array, Norm, check, leaf, part, random
+from asp_neuro.grid.softmax import probabilities
+from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.model.mixer import MixerSpec
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.policy import PolicySpec
+from asp_neuro.model.prefix import compare
+from asp_neuro.model.spec import ModelSpec
+from asp_neuro.runtime import deployment
+from asp_neuro.runtime.machine import FAST, Machine
+from asp_neuro.runtime.verification import verify
+
+N_CELLS, PER_CELL = 9, 4
+WIDTH = 12
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A batch of lines, cut into cells."""
+
+    cells: Array = leaf("i2", "n", "M", "k")
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __getitem__(self, index) -> Lines:
+        return Lines(self.cells[index])
+
+
+@dataclass(frozen=True)
+class LineSpec:
+    """A cell's numbers through one layer."""
+
+    kind: ClassVar[str] = "line"
+    batch: ClassVar[type] = Lines
+
+    cell: Affine = part("w", "k")
+    n_places: int = N_CELLS
+
+    def __post_init__(self) -> None:
+        check(self, "scene")
+
+    @property
+    def width(self) -> int:
+        return self.cell.n_outputs
+
+    @property
+    def descriptor_bound(self) -> np.ndarray:
+        return np.array([1.0, 1.0, 1.0])
+
+    def scenes(self, inputs, names=None, cache=False) -> Lines:
+        values = np.asarray(inputs)
+        if values.ndim != 3 or values.shape[1:] != (N_CELLS, PER_CELL):
+            raise InputError(f"lines of shape {list(values.shape)}, expected [n, {N_CELLS}, {PER_CELL}]")
+        return Lines(np.clip(np.rint(values), -999, 999).astype(np.int16))
+
+    def encoder(self) -> LineEncoder:
+        return LineEncoder(self)
+
+    def parts_of(self, batch: Lines) -> np.ndarray:
+        return np.tile(np.eye(N_CELLS, dtype=bool), (len(batch), 1, 1))
+
+    def macs(self, parts: float) -> float:
+        return parts * self.cell.weight.size
+
+
+class LineEncoder:
+    def __init__(self, spec: LineSpec) -> None:
+        self.layer = Linear("scene: cell", spec.cell, 1.0 / 256.0, 1000.0)
+
+    def view(self, batch: Lines) -> LineView:
+        return LineView(self, batch)
+
+
+class LineView:
+    def __init__(self, encoder: LineEncoder, batch: Lines) -> None:
+        self.encoder, self.cells, self.macs = encoder, batch.cells.astype(np.float64), 0
+        place = np.broadcast_to(np.linspace(-1, 1, N_CELLS), self.cells.shape[:2])
+        spread = np.ptp(self.cells, axis=2) / 2048.0
+        self.descriptors = on_grid(np.stack([place, spread, self.cells[..., 0] / 1024.0], axis=2), 16)
+
+    def embed(self, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
+        self.macs += len(rows) * self.encoder.layer.weight.size
+        return to_steps(self.encoder.layer(self.cells[rows, place]) + self.encoder.layer.bias, low=-LIMIT)
+
+
+@dataclass(frozen=True)
+class SignsSpec:
+    """Two targets (left half, right half), two labels; only the target enters the offset."""
+
+    kind: ClassVar[str] = "signs"
+
+    weight: Array = leaf("f4", 2, "H")
+    offset: Array = leaf("f4", 2, 2)  # [target, label]
+    classes: tuple[str, ...] = ("negative", "positive")
+
+    def __post_init__(self) -> None:
+        check(self, "task")
+
+    @property
+    def n_inputs(self) -> int:
+        return self.weight.shape[1]
+
+    def task(self, belief_bound: np.ndarray) -> Signs:
+        return Signs(self, belief_bound)
+
+    def macs(self) -> float:
+        return self.weight.size
+
+
+class Signs:
+    def __init__(self, spec: SignsSpec, belief_bound: np.ndarray) -> None:
+        self.product = Product("task: weight", spec.weight, belief_bound, BELIEF_BITS)
+        self.weight = self.product.weight
+        self.offset = on_grid(spec.offset.astype(np.float64), self.product.bits)
+
+    def logits(self, belief, view, rows) -> np.ndarray:
+        return self.product(belief)[:, None, :] + self.offset
+
+    def pool(self, margins) -> np.ndarray:
+        return margins.min(axis=1)
+
+    def label(self, logits) -> np.ndarray:
+        return logits.argmax(axis=2)
+
+    def shares(self, logits) -> np.ndarray:
+        return probabilities(logits)
+
+    def loss(self, label, truth) -> np.ndarray:
+        return (np.asarray(label) != truth).mean(axis=1)
+
+
+@dataclass(frozen=True)
+class LineSet:
+    """Labelled lines: what `run` and `certify` are fed with."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    names: tuple[str, ...]
+    classes: tuple[str, ...] = ("flat", "steep", "odd")
+    source: str = "lines"
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def hashes(self) -> list[str]:
+        return [hashlib.sha256(line.tobytes()).hexdigest() for line in self.inputs]
+
+    def sha256(self) -> str:
+        return hashlib.sha256("".join(self.hashes()).encode()).hexdigest()
+
+
+def lines(seed: int, n: int) -> np.ndarray:
+    return np.rint(np.random.default_rng(seed).normal(0.0, 300.0, (n, N_CELLS, PER_CELL))).clip(-999, 999)
+
+
+@pytest.fixture
+def own_kinds(monkeypatch):
+    monkeypatch.setitem(scenes.KINDS, LineSpec.kind, LineSpec)
+    monkeypatch.setitem(tasks.KINDS, SignsSpec.kind, SignsSpec)
+
+
+def model(task: str = "signs", budget: int = 5) -> ModelSpec:
+    rng = np.random.default_rng(1)
+    draw = specs.random_draw(rng)
+    neurons = 16
+    asked = (
+        random(SignsSpec, {"H": neurons}, lambda path, shape: rng.normal(0.0, 1.0, shape))
+        if task == "signs"
+        else specs.random_task(rng, neurons, 3)
+    )
+    if task != "signs":
+        asked = dataclasses.replace(asked, classes=("flat", "steep", "odd"))
+    return ModelSpec(
+        scene=random(LineSpec, {"w": WIDTH, "k": PER_CELL}, draw),
+        mixer=random(MixerSpec, {"w": WIDTH, "5 D": 5 * WIDTH, "D": WIDTH}, draw),
+        head=specs.random_head(rng, WIDTH, neurons),
+        belief=random(Norm, {"n": neurons}, draw),
+        policy=random(PolicySpec, {"d": 6, "H": neurons, "g": 3}, draw, absent=("first",)),
+        task=asked,
+        budget=budget,
+    )
+
+
+def stored(spec: ModelSpec, path) -> deployment.Deployed:
+    """Through the file and back."""
+    golden = make_golden(spec, Perceiver(spec).drives(spec.scene.scenes(lines(0, 3))), lines(5, 2).astype(np.int16))
+    bundles.write(path, Bundle(spec, {"name": "own", "data": {"name": "lines"}}, golden))
+    return deployment.open_bundle(path)
+
+
+def test_an_episode_over_five_of_nine_places(own_kinds):
+    perceiver = Perceiver(model())
+    batch = perceiver.scenes(lines(2, 20))
+    answers = perceiver.answers(batch, ExitRule(0.95))
+    assert {len(set(a.order)) for a in answers} <= {1, 2, 3, 4, 5}
+    assert {a.observations for a in answers} > {5}
+    assert all(a.label.shape == (2,) and a.probabilities.shape == (2, 2) for a in answers)
+    assert all(a.verdict is not None for a in answers)
+    exact = perceiver.replay(batch, ExitRule(0.95))
+    for answer, sure in zip(answers, exact, strict=True):
+        assert not answer.verdict.preserved or (answer.order == sure.order and (answer.label == sure.label).all())
+    alone = [perceiver.answers(batch[i : i + 1], ExitRule(0.95))[0] for i in range(20)]
+    assert [a.margins for a in alone] == [a.margins for a in answers]
+
+
+def test_streaming_equals_prefix_for_it(own_kinds):
+    perceiver = Perceiver(model("classify"))
+    assert compare(perceiver, [perceiver.scenes(lines(3, 12))], ExitRule(0.2))["equal"]
+
+
+def test_a_bundle_holds_it(own_kinds, tmp_path):
+    spec = model()
+    deployed = stored(spec, tmp_path / "own.net")
+    assert isinstance(deployed.bundle.model.scene, LineSpec)
+    assert isinstance(deployed.bundle.model.task, SignsSpec)
+    assert deployed.bundle.model.budget == 5
+    assert bundles.golden_mismatches(deployed.bundle) == 0
+    batch = spec.scene.scenes(lines(4, 6))
+    mine, theirs = Perceiver(spec).answers(batch), deployed.perceiver.answers(batch)
+    assert [(a.order, a.margins) for a in mine] == [(a.order, a.margins) for a in theirs]
+    assert "line" in bundles.describe(deployed.bundle)
+
+
+def test_without_the_entry_the_file_is_refused_by_name(own_kinds, tmp_path, monkeypatch):
+    stored(model(), tmp_path / "own.net")
+    monkeypatch.delitem(scenes.KINDS, LineSpec.kind)
+    with pytest.raises(InputError, match="scene 'line' is not known; known: cloud"):
+        bundles.read(tmp_path / "own.net")
+
+
+def labelled(deployed: deployment.Deployed, seed: int, n: int) -> LineSet:
+    """Labels are what the model itself says at margin 0.5, one in forty another one: there it is right in 97.5 %."""
+    raw = lines(seed, n)
+    perceiver = deployed.perceiver
+    label = np.array([a.label for a in perceiver.answers(perceiver.scenes(raw), ExitRule(0.5))])
+    label[::40] = (label[::40] + 1) % 3
+    return LineSet(raw, label, tuple(f"line {i}" for i in range(n)))
+
+
+def test_run_certificate_and_certified_exit(own_kinds, tmp_path):
+    deployed = stored(model("classify"), tmp_path / "own.net")
+    splits = {
+        name: labelled(deployed, seed, n)
+        for name, seed, n in (("train", 10, 5), ("validation", 11, 400), ("calibration", 12, 900))
+    }
+    certified = deployment.store(deployed, deployment.certify_on(deployed, splits, alpha=0.1))
+    assert certified.certificate.certified
+    again = deployment.open_bundle(tmp_path / "own.net")
+    rule, promise = deployment.exit_rule(again)
+    assert "at most 10 %" in promise
+    test = labelled(again, 13, 300)
+    report, answers = deployment.run(again, test, rule)
+    assert report["n"] == 300
+    assert report["budget"] == 5
+    assert report["certified_share"] > 0.2
+    assert report["certified_risk"] < 0.2
+    assert {a.exit for a in answers} <= {ExitReason.CERTIFIED, ExitReason.BUDGET}
+    assert report["mean_observations"] < 5
+
+
+def test_verify_compares_it_and_finds_a_planted_fault(own_kinds, tmp_path):
+    deployed = stored(model("classify"), tmp_path / "own.net")
+    batch = deployed.bundle.model.scene.scenes(lines(6, 8))
+    ids = [f"line {i}" for i in range(8)]
+    found = verify(deployed.bundle, batch, ids, ExitRule(0.2))
+    assert found.mismatches == 0
+    assert found.compared["answers"] == found.compared["orders"] == 8
+
+    def faulty(spec, drives_int):
+        membranes, spikes = FAST.run_head(spec, drives_int)
+        membranes[2, 0, 1, 3] += 1
+        return membranes, spikes
+
+    assert verify(deployed.bundle, batch, ids, ExitRule(), {"faulty": Machine("faulty", faulty)}).mismatches > 0
+
+
+@pytest.mark.slow
+@pytest.mark.lava
+def test_its_head_runs_on_lava(own_kinds, tmp_path):
+    from asp_neuro.chip.machines import SIMULATOR
+
+    deployed = stored(model("classify"), tmp_path / "own.net")
+    drives = deployed.perceiver.drives(deployed.bundle.model.scene.scenes(lines(6, 2)))
+    membranes, spikes = SIMULATOR.run_head(deployed.bundle.head, drives)
+    expected = deployed.bundle.head.reference(drives)
+    np.testing.assert_array_equal(membranes, expected.membranes)
+    np.testing.assert_array_equal(spikes, expected.spikes)
+
+
+assert STEP == 2.0**12  # the activation steps that an encoder of one's own must give
