@@ -119,7 +119,10 @@ def test_the_tutorial_can_be_followed_line_by_line(tmp_path):
 def test_a_command_that_a_page_shows_works(command, tmp_path):
     if "study" in command and "modelnet" in command and not modelnet_is_here():
         pytest.skip("the ModelNet npz files are not at hand ($ASP_NEURO_DATA)")
-    done = asp_neuro(command, prepared(tmp_path))
+    folder = prepared(tmp_path)
+    if " train" in command:  # what a training left is not overwritten
+        (folder / "model.pt").unlink()
+    done = asp_neuro(command, folder)
     if "FOLDER" in command:  # a name for the reader's own data: refused, with the next step
         assert (done.returncode, "FOLDER" in done.stderr) == (2, True)
         return

@@ -181,7 +181,7 @@ def test_resuming_refuses_what_does_not_belong_to_it(
         classes = tuple(reversed(CLASSES))
     else:
         examples = data("train", 60)
-    with pytest.raises(ConfigError, match=r"model\.pt\.resume' .*train without --resume"):
+    with pytest.raises(ConfigError, match=r"model\.pt\.resume' .*start anew with --force"):
         train(recipe, classes, examples, validation, out, resume=True)
     assert (tmp_path / "model.pt.resume").read_bytes() == before
 

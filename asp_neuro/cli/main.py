@@ -148,9 +148,9 @@ def _explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, AspError):
         return error.kind, str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted", "interrupted", INTERRUPTED
+        return "interrupted", _with_next_step("interrupted", error), INTERRUPTED
     if isinstance(error, _Terminated):
-        return "interrupted", "terminated", TERMINATED
+        return "interrupted", _with_next_step("terminated", error), TERMINATED
     if isinstance(error, OSError) and error.strerror:  # disk full, no permission, no such file: the system says it best
         place = f"{error.filename}: " if error.filename else ""
         return "system", f"{place}{error.strerror}", 2
@@ -159,6 +159,11 @@ def _explain(error: BaseException) -> tuple[str, str, int]:
     first_line = (str(error).splitlines() or [""])[0]
     what = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
     return "internal", f"unexpected {what}; run again with --debug to see where", 2
+
+
+def _with_next_step(word: str, stop: BaseException) -> str:
+    """What a verb has added to the signal that ended it: how to go on."""
+    return "; ".join([word, *(told for told in stop.args if isinstance(told, str))])
 
 
 def _emit(result: Result, as_json: bool, stdout: TextIO) -> int:

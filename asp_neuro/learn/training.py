@@ -33,6 +33,8 @@ from asp_neuro.learn.policy import gumbel, sample
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.model.policy import VISITED
 
+ANEW = "start anew with --force, or name another --out"
+
 
 class DivergedError(AspError):
     """The loss is no longer a number."""
@@ -349,6 +351,11 @@ class Averaged:
             self.run.model.load_state_dict(self.kept, strict=False)
 
 
+def unfinished(out: Path) -> Path:
+    """Where the state of a training lies until it is finished."""
+    return out.with_name(out.name + ".resume")
+
+
 def train(
     recipe: Recipe,
     classes: tuple[str, ...],
@@ -366,7 +373,7 @@ def train(
     if world()[1] * (2 if recipe.train.mixup > 0.0 else 1) > smallest:
         pairs = ", which train.mixup pairs" if recipe.train.mixup > 0.0 else ""
         raise ConfigError(f"{world()[1]} processes cannot share batches of {smallest} clouds{pairs}")
-    part = out.with_name(out.name + ".resume")
+    part = unfinished(out)
     run = _resume(part, recipe, classes, examples) if resume and part.exists() else start(recipe, classes, examples)
     main = world()[0] == 0
     log = out.with_name(out.stem + ".log.jsonl")
@@ -462,10 +469,10 @@ def _state(run: Run) -> dict[str, Any]:
 def _resume(part: Path, recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     stored = checkpoint.load(part, needs=("recipe", "classes", "model", "average", "optimiser", "epoch", "history"))
     if recipes.from_dict(str(part), stored["recipe"]) != recipe or tuple(stored["classes"]) != classes:
-        raise ConfigError(f"'{part}' belongs to another recipe, seed or set of classes; train without --resume")
+        raise ConfigError(f"'{part}' belongs to another recipe, seed or set of classes; {ANEW}")
     run = start(recipe, classes, examples)
     if stored.get("data", run.data) != run.data:
-        raise ConfigError(f"'{part}' was trained on other data; train without --resume")
+        raise ConfigError(f"'{part}' was trained on other data; {ANEW}")
     _load_weights(run.model, stored, part)
     run.average = stored["average"]
     run.optimiser.load_state_dict(stored["optimiser"])

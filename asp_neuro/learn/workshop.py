@@ -16,8 +16,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from asp_neuro import files
 from asp_neuro.data import NAMES, CloudSet, Place, load, locate
-from asp_neuro.errors import ConfigError, InputError, MissingError
+from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
 from asp_neuro.learn import checkpoint, training
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.examples import examples_of
@@ -35,22 +36,24 @@ def train(
     up: str | None = None,
     out: str | Path = "model.pt",
     resume: bool = False,
+    force: bool = False,
     epochs: int | None = None,
     seed: int | None = None,
     threads: int | None = None,
     teacher: Path | None = None,
     tensorboard: Path | None = None,
 ) -> dict[str, Any]:
-    """Train and write `out`; returns the report. Under `torchrun` every process calls this."""
+    """Train and write `out`; returns the report. Under `torchrun` every process calls this.
+
+    What a training has left at `out`, finished or not, is not overwritten unless `force` says so.
+    """
     how = adjusted(recipes.load(recipe) if isinstance(recipe, str) else recipe, epochs, seed)
-    out = Path(out)
-    if not out.resolve().parent.is_dir():
-        raise MissingError(f"the folder of '{out}' does not exist; make it first")
+    out = files.demand_place(out)
     if (how.train.distillation > 0.0) != (teacher is not None):
         raise ConfigError("distillation needs both: train.distillation above 0 in the recipe and --teacher FILE")
     torch.set_num_threads(threads or 1)  # small tensors: a second thread gains nothing, and spins when cores are busy
     keep_memory()
-    with processes(), _shown(how, tensorboard) as show:
+    with _alone(how, out, resume, force), processes(), _shown(how, tensorboard) as show:
         main = training.world()[0] == 0
         clouds = training_clouds(how, data, up)
         _check_classes(how, clouds)
@@ -65,6 +68,48 @@ def train(
         return training.train(
             how, clouds.classes, examples, validation, out, resume=resume, show=show if main else None
         )
+
+
+@contextlib.contextmanager
+def _alone(recipe: Recipe, out: Path, resume: bool, force: bool) -> Iterator[None]:
+    """Nothing that is worth keeping lies at `out`, and nobody else trains there. The first process looks, for all."""
+    if int(os.environ.get("RANK", "0")) != 0:
+        yield
+        return
+    with files.held(out, f"a training of '{recipe.name}'"):
+        demand_free(out, resume, force)
+        yield
+
+
+def demand_free(out: Path, resume: bool, force: bool) -> None:
+    """Refuse to train over what a training left there, and to go on where there is nothing to go on with."""
+    part = training.unfinished(out)
+    if resume and force:
+        raise UsageError("--resume goes on with a training, --force starts it anew: give one of them")
+    if resume and not part.exists():
+        done = f"'{out}' holds {left_by(out)}" if out.exists() else f"there is no '{part}'"
+        raise UsageError(f"nothing to resume: {done}; without --resume a training starts at its first epoch")
+    if resume or force:
+        return
+    if part.exists():
+        raise UsageError(
+            f"'{part}' holds {left_by(part)}; --resume goes on with it, --force starts anew and overwrites it"
+        )
+    if out.exists():
+        raise UsageError(f"'{out}' holds {left_by(out)}; name another --out, or overwrite it with --force")
+
+
+def left_by(path: Path) -> str:
+    """What a file holds, in words: a finished training, one that was stopped, or something else."""
+    try:
+        stored = checkpoint.load(path)
+    except AspError:
+        return "something that is no checkpoint"
+    recipe = recipes.from_dict(str(path), stored["recipe"])
+    what = f"recipe '{recipe.name}', seed {recipe.seed}"
+    if "optimiser" in stored:
+        return f"epoch {stored['epoch']} of {recipe.train.epochs} of a training that was stopped ({what})"
+    return f"a finished training ({what})"
 
 
 def keep_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -394,8 +395,33 @@ def certify_on(
     return Certification(made, found, calibration)
 
 
-def store(deployed: Deployed, found: Certification) -> Deployed:
-    """Write plan and certificate into the bundle's file."""
+def in_package(path: Path) -> bool:
+    """Whether a file lies among the shipped bundles, where nothing is written for a user."""
+    return path.resolve().parent in {shipped.resolve().parent for shipped in bundles.shipped().values()}
+
+
+def own_place(deployed: Deployed, suffix: str) -> Path:
+    """Where a file about a bundle goes: beside it, or into the current folder for one that is shipped."""
+    beside = deployed.path.with_suffix(suffix)
+    return Path(beside.name) if in_package(deployed.path) else beside
+
+
+def certified_place(deployed: Deployed, out: Path | None) -> Path:
+    """Where the bundle goes when it has its certificate: its own file, or a copy; no other file is overwritten."""
+    place = out or own_place(deployed, deployed.path.suffix)
+    if in_package(place):
+        raise UsageError(f"'{place}' lies in the installed package, which is left alone; name another file: --out FILE")
+    if place.is_file() and not place.samefile(deployed.path):
+        raise UsageError(
+            f"'{place}' is there already and is not overwritten; "
+            f"certify that one (asp-neuro certify {shlex.quote(str(place))}), or name another file: --out FILE"
+        )
+    return files.demand_place(place)
+
+
+def store(deployed: Deployed, found: Certification, place: Path | None = None) -> Deployed:
+    """Write plan and certificate into the bundle's file, or into a copy."""
     changed = bundles.with_certificate(deployed.bundle, found.plan.to_dict(), found.certificate.to_dict())
-    bundles.write(deployed.path, changed)
-    return Deployed(deployed.path, changed, deployed.sha256)
+    place = place or deployed.path
+    bundles.write(place, changed)
+    return Deployed(place, changed, deployed.sha256)

@@ -51,21 +51,16 @@ def trained(
             how = dataclasses.replace(recipe.changed(model=change), seed=seed)
             jobs.append((policy, how, folder / f"{policy}_e{how.train.epochs}_s{seed}.pt"))
     for _, how, path in jobs:
-        for file in (path, _started(path)):
+        for file in (path, training.unfinished(path)):
             if file.exists() and recipes.from_dict(str(file), checkpoint.load(file)["recipe"]) != how:
                 raise ConfigError(f"'{file}' belongs to another recipe; give this study another --out")
     for place, (_, how, path) in enumerate(jobs, start=1):
         if path.exists():
             say(f"model {place} of {len(jobs)}: {path} is there")
         else:
-            say(f"model {place} of {len(jobs)}: {path}{', goes on' if _started(path).exists() else ''}")
-            workshop.train(how, data=data, up=up, out=path, resume=True)
+            say(f"model {place} of {len(jobs)}: {path}{', goes on' if training.unfinished(path).exists() else ''}")
+            workshop.train(how, data=data, up=up, out=path, resume=training.unfinished(path).exists())
     return {policy: [path for name, _, path in jobs if name == policy] for policy in changes}
-
-
-def _started(path: Path) -> Path:
-    """Where `training.train` keeps the state of an unfinished training."""
-    return path.with_name(path.name + ".resume")
 
 
 def run(
@@ -98,7 +93,7 @@ def run(
     clouds = clouds_of(how, data, up, split, limit)  # before any training: what is missing is told at once
     files.make_folder(out)
     paths = {FULL: models} if models else trained(how, seeds, out, data, up, ablations)
-    groups = {policy: subjects(files, floating) for policy, files in paths.items()}
+    groups = {policy: subjects(group, floating) for policy, group in paths.items()}
     examples = examples_of(clouds.relabelled(groups[FULL][0].classes), how.chunking)
     ways: dict[tuple[str, str], list[Recording]] = {}
     for policy, group in groups.items():

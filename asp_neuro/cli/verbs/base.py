@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asp_neuro.errors import UsageError
+from asp_neuro import files
+from asp_neuro.errors import AspError, UsageError
 
 BACKENDS = ("fast", "sim", "loihi2")
 PICTURES = (".png", ".svg", ".pdf")
@@ -57,9 +58,15 @@ def picture_file(text: str) -> Path:
     path = Path(text)
     if path.suffix.lower() not in PICTURES:
         raise argparse.ArgumentTypeError(f"'{text}' does not end in {' or '.join(PICTURES)}")
-    if not path.resolve().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"the folder of '{text}' does not exist; make it first")
-    return path
+    return out_file(text)
+
+
+def out_file(text: str) -> Path:
+    """An argument type: a file that can be written, found out before the work and not after it."""
+    try:
+        return files.demand_place(text)
+    except AspError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def bundle_argument(parser: argparse.ArgumentParser) -> None:

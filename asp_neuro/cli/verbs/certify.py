@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from asp_neuro.cli.verbs.base import (
@@ -37,6 +38,9 @@ def certify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exit-threshold", type=float, metavar="X", help="exit at margin X and certify which stops to accept (J.1)"
     )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="the bundle with its certificate (default: its file; shipped: a copy)"
+    )
     parser.add_argument("--rule", choices=("planned", "paper"), default="planned", help="paper: to compare, not stored")
 
 
@@ -47,6 +51,7 @@ def certify(args: argparse.Namespace) -> Result:
     from asp_neuro.runtime import deployment
 
     deployed = deployment.open_bundle(bundle_name(args))
+    place = deployed.path if args.rule == "paper" else deployment.certified_place(deployed, args.out)
     made = deployment.certify(deployed, args.data, args.up, args.alpha, args.delta, args.exit_threshold)
     plan, found = made.plan, made.certificate
     rows = [
@@ -82,6 +87,9 @@ def certify(args: argparse.Namespace) -> Result:
             f"the paper's rule would take {tau}; it does not keep its promise (docs/certificates.md), not stored"
         )
         return Result({**report, "rule": "paper", "threshold": tau, "certified": False}, "\n".join(lines))
-    deployment.store(deployed, made)
+    deployment.store(deployed, made, place)
     lines.append(certificates.promise(found))
-    return Result(report, "\n".join(lines), exit_code=0 if found.certified else 1)
+    if not place.samefile(deployed.path):
+        lines.append(f"{place}: a copy with this certificate; '{deployed.path}' is as it was")
+        lines.append(f"next: asp-neuro run {place}")
+    return Result({**report, "out": str(place)}, "\n".join(lines), exit_code=0 if found.certified else 1)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from asp_neuro import files
 from asp_neuro.cli.verbs.base import Result, whole
 from asp_neuro.report import say, table
 
@@ -20,11 +21,11 @@ def demo(args: argparse.Namespace) -> Result:
     """The main job on built-in data, as the commands that a user would type."""
     import time
 
-    args.out.mkdir(parents=True, exist_ok=True)
+    files.make_folder(args.out)
     checkpoint, bundle = str(args.out / "model.pt"), str(args.out / "model.net")
     shorter = () if args.epochs is None else ("--epochs", str(args.epochs))
     story = (
-        ("train", "--out", checkpoint, *shorter),
+        ("train", "--out", checkpoint, *shorter, "--force"),
         ("export", checkpoint, "--out", bundle),
         ("run", bundle, "--backend=fast"),
         ("run", bundle, "--backend=sim", "--limit", str(args.limit)),

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from asp_neuro.cli.verbs.base import Result, data_arguments, level_arguments, one_thread
+from asp_neuro.cli.verbs.base import Result, data_arguments, level_arguments, one_thread, out_file
 from asp_neuro.cli.verbs.certify import certificate_report
 from asp_neuro.errors import AspError, CheckFailed
 from asp_neuro.report import say
@@ -14,9 +14,9 @@ from asp_neuro.report import say
 
 def export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", nargs="?", type=Path, default=Path("model.pt"), help="default ./model.pt")
-    parser.add_argument("--out", type=Path, default=Path("model.net"), metavar="FILE", help="default ./model.net")
+    parser.add_argument("--out", type=out_file, default="model.net", metavar="FILE", help="default ./model.net")
     parser.add_argument("--hw", default="loihi2", metavar="NAME", help="hardware to check the fit for")
-    parser.add_argument("--nir", type=Path, metavar="FILE", help="also write the head as a NIR file")
+    parser.add_argument("--nir", type=out_file, metavar="FILE", help="also write the head as a NIR file")
     parser.add_argument("--no-certificate", action="store_true", help="leave out the last step, the certificate")
     data_arguments(parser)
     level_arguments(parser)
@@ -38,7 +38,7 @@ def export(args: argparse.Namespace) -> Result:
     if args.nir is not None:
         from asp_neuro.runtime import nir_file
 
-        nir_file.write(args.nir, made.bundle.head)
+        nir_file.write(args.nir, made.bundle.head, bundles.model_sha256(made.bundle))
     lines = [f"{args.out}: written, {args.out.stat().st_size / 1024.0:.0f} KB", made.text]
     deployed = deployment.open_bundle(args.out)
     certificate = None

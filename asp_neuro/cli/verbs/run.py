@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from asp_neuro import files
 from asp_neuro.cli.verbs.base import (
     BACKENDS,
     Result,
@@ -53,7 +54,8 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exact", action="store_true", help="also count the answers that exact arithmetic gives too")
     parser.add_argument(
         "--feedback", nargs="?", const="", metavar="FILE",
-        help="watch the risk of certified answers over labelled clouds (default file: beside the bundle)",
+        help="watch the risk of certified answers over labelled clouds (default file: beside the bundle, for a shipped "
+        "one in this folder)",
     )  # fmt: skip
 
 
@@ -66,6 +68,7 @@ def run(args: argparse.Namespace) -> Result:
     deployed = deployment.open_bundle(bundle_name(args))
     rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
     say(sentence)
+    watch = None if args.feedback is None else feedback_file(args.feedback, deployed)
     if args.input is not None:
         clouds = deployment.one_cloud(deployed, args.input, args.up, args.seed)
     else:
@@ -87,16 +90,22 @@ def run(args: argparse.Namespace) -> Result:
         report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
     text, code = _run_text(report), 0
     text += f"\npicture: {args.picture}" if args.picture is not None else ""
-    if args.feedback is not None:
+    if watch is not None:
         from asp_neuro.certify import monitor
 
-        path = Path(args.feedback) if args.feedback else deployed.path.with_suffix(".feedback.json")
-        state = deployment.feedback(path, deployed, clouds, answers)
-        report["monitor"] = {"file": str(path), "alarm": monitor.alarm(state), **state.to_dict()}
+        state = deployment.feedback(watch, deployed, clouds, answers)
+        report["monitor"] = {"file": str(watch), "alarm": monitor.alarm(state), **state.to_dict()}
         text, code = f"{text}\n{monitor.message(state)}", 1 if monitor.alarm(state) else 0
     if args.input is not None:
         text = _answer_text(answers[0], deployed.bundle.classes) + "\n" + text
     return Result(report, text, exit_code=code)
+
+
+def feedback_file(given: str, deployed: Any) -> Path:
+    """Where the monitor keeps its state: where it was told to, or by the name of the bundle."""
+    from asp_neuro.runtime import deployment
+
+    return files.demand_place(given or deployment.own_place(deployed, ".feedback.json"))
 
 
 def draw(deployed: Any, clouds: Any, answer: Any, path: Path) -> Path:
@@ -109,17 +118,12 @@ def draw(deployed: Any, clouds: Any, answer: Any, path: Path) -> Path:
 
 @contextlib.contextmanager
 def jsonl(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """A writer of JSON lines, each flushed: what is answered is kept, whatever happens next."""
+    """A writer of JSON lines: what is answered is kept, whatever happens next."""
     if path is None:
         yield None
         return
-    with open(path, "w", encoding="utf-8") as file:
-
-        def write(row: dict[str, Any]) -> None:
-            file.write(to_json(row) + "\n")
-            file.flush()
-
-        yield write
+    with files.lines(path) as write:
+        yield lambda row: write(to_json(row))
 
 
 def _answer_text(answer: Any, classes: tuple[str, ...]) -> str:

@@ -53,10 +53,14 @@ def order(args: argparse.Namespace) -> Result:
         raise UsageError(f"--{next(iter(given))} is for training; with checkpoints given there is none")
     from asp_neuro.studies import order as study
 
-    report = study.run(
-        args.models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=args.out,
-        floating=args.float, average=args.average, **given,
-    )  # fmt: skip
+    try:
+        report = study.run(
+            args.models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=args.out,
+            floating=args.float, average=args.average, **given,
+        )  # fmt: skip
+    except (KeyboardInterrupt, SystemExit) as stop:
+        stop.args = (*stop.args, "the same command goes on where it was")
+        raise
     return Result(report, study.text(report))
 
 
