@@ -154,6 +154,11 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+def test_the_page_of_sharp_edges_names_the_neuron_type_of_the_bundles():
+    (line,) = [line for line in (ROOT / "docs/sharp_edges.md").read_text().splitlines() if "neuron type" in line]
+    assert f"`{bundles.NEURON_TYPE}`" in line
+
+
 def test_files_that_a_page_names_exist():
     for page in PAGES:
         for name in re.findall(

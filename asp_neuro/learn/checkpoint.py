@@ -11,6 +11,7 @@ import torch
 
 from asp_neuro import files
 from asp_neuro.errors import InputError, MissingError
+from asp_neuro.runtime.kinds import hint
 
 FORMAT = "asp-neuro checkpoint"
 VERSION = 1
@@ -64,7 +65,8 @@ def load(path: str | Path, needs: tuple[str, ...] = ("recipe", "classes", "model
         raise
     except Exception as error:  # a broken pickle can fail in any way: IndexError, struct.error, AssertionError, ...
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise InputError(f"'{path}' is not a checkpoint that can be read safely ({reason})") from None
+        told = hint(path, "checkpoint")
+        raise InputError(f"'{path}' is not a checkpoint that can be read safely ({reason}){told}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"'{path}' is a torch file, but not an asp-neuro checkpoint")
     if content.get("version") != VERSION:

@@ -23,7 +23,7 @@ from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver, really_equal
 from asp_neuro.report import progress, to_json
-from asp_neuro.runtime import energy, hardware
+from asp_neuro.runtime import energy, hardware, kinds
 from asp_neuro.runtime.machine import BATCH, FAST, Machine, OnAnswer, fast_answers
 from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.cloud_encoder import CloudSpec
@@ -101,7 +101,10 @@ class Deployed:
 def open_bundle(name: str | Path | None) -> Deployed:
     """A bundle by file or by the name of a shipped one; none: `./model.net`."""
     path = bundles.find(name)
-    bundle = bundles.read(path)
+    try:
+        bundle = bundles.read(path)
+    except InputError as error:
+        raise InputError(f"{error}{kinds.hint(path, 'bundle')}") from None
     return Deployed(path, bundle, bundles.model_sha256(bundle))
 
 

@@ -10,6 +10,7 @@ rectified, the integer grid, the ticked timing. A tool that ignores the metadata
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import DRIVE_BITS, LEAK_BITS, WEIGHT_BITS
 from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.runtime.kinds import kind
 
 FORMAT = "asp-neuro head"
 VERSION = 1
@@ -71,7 +73,6 @@ def _nodes(nir: Any, layer: LayerSpec) -> tuple[Any, Any]:
         r=tau.copy(),
         v_leak=np.zeros(layer.n_neurons),
         v_threshold=layer.theta_fire_int / scale,
-        v_reset=np.zeros(layer.n_neurons),
         metadata={
             "reset": "subtract",
             "state_bits": layer.state_bits,
@@ -82,12 +83,27 @@ def _nodes(nir: Any, layer: LayerSpec) -> tuple[Any, Any]:
     return affine, neuron
 
 
+@dataclass(frozen=True)
+class _Plain:
+    """A graph as nir writes it, but without a `v_reset` of 0: nir before 1.0.5 knows no such word and refuses the file,
+    and later ones take 0 where it is not said."""
+
+    graph: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        content: dict[str, Any] = self.graph.to_dict()
+        for node in content["nodes"].values():
+            if "v_reset" in node and not np.any(node["v_reset"]):
+                del node["v_reset"]
+        return content
+
+
 def write(path: str | Path, head: HeadSpec, model_sha256: str = "") -> None:
     """The file at `path` is always whole, the old one or the new one."""
     import nir
 
     with files.writing(path) as file:
-        nir.write(file, graph(head, model_sha256))
+        nir.write(file, _Plain(graph(head, model_sha256)))
 
 
 def read(path: str | Path) -> HeadSpec:
@@ -102,6 +118,9 @@ def read(path: str | Path) -> HeadSpec:
     except (ConfigError, InputError) as error:
         raise InputError(f"'{path}': {error}") from None
     except Exception as error:  # a file that is not NIR can fail anywhere in the reader
+        if kind(path) == "bundle":
+            made = "`asp-neuro export model.pt --nir FILE` writes one from its checkpoint"
+            raise InputError(f"'{path}' is a bundle and no NIR graph; {made}") from None
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
         raise InputError(f"'{path}': cannot be read as a NIR graph ({reason})") from None
 
