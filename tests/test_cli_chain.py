@@ -134,6 +134,16 @@ def test_show_and_models_tell_what_is_there(shell):
     assert "layer" in shown.out
 
 
+def test_models_has_numbers_for_machines_and_words_for_people(cli):
+    found = {model["name"]: model for model in cli("models", "--json").json["models"]}
+    assert 0.9 < found["compact"]["validation_accuracy"] < 1.0
+    assert (found["compact"]["trained_on_validation"], found["compact"]["licence"]) == (False, None)
+    assert (found["modelnet10"]["trained_on_validation"], found["modelnet10"]["validation_accuracy"]) == (True, None)
+    shown = cli("models").out
+    assert f"{100 * found['compact']['validation_accuracy']:.1f} %" in shown
+    assert "trained on" in shown
+
+
 def test_certify_refuses_levels_outside_zero_and_one(shell, tmp_path):
     for words in (("--alpha", "0"), ("--delta", "1.5")):
         said = shell("certify", "compact", *words, "--json")

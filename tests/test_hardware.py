@@ -172,6 +172,16 @@ def test_a_small_head_fits_and_the_report_says_estimate():
     assert plain["table"][0]["shares"]["groups"] == 0.25
 
 
+def test_a_limit_reads_as_a_limit_and_use_as_use():
+    report = check(*small(), dataclasses.replace(LOIHI2, limits=limits(synapse_words_per_core=1000, cores_per_chip=7)))
+    (used,) = [line for line in report.text().splitlines() if line.startswith("Used:")]
+    (limit,) = [line for line in report.text().splitlines() if line.startswith("Limit:")]
+    fullest = max(core.words for core in report.cores_used)
+    assert used == f"Used: 2 cores; {fullest} synapse words on the fullest of them (estimate)."
+    assert limit == "Limit: 7 cores of a chip; 600 synapse words of a core, with 40 % of its 1000 kept free."
+    assert "of the core" in report.text()
+
+
 def test_a_report_of_a_head_that_does_not_fit_names_rule_layer_value_limit_and_advice():
     report = check(*small(), dataclasses.replace(LOIHI2, limits=limits(cores_per_chip=1)))
     assert not report.fits

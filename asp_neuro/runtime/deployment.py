@@ -308,6 +308,7 @@ def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend
     right = np.array([a.label for a in answers]) == samples.labels
     certified = np.array([a.exit is ExitReason.CERTIFIED for a in answers])
     known = bool((samples.labels >= 0).all())
+    promised = deployed.certificate.alpha if certified.any() and deployed.certificate is not None else None
     reasons = [a.exit.value for a in answers]
     return {
         "backend": backend,
@@ -317,6 +318,7 @@ def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend
         "budget": deployed.bundle.model.budget,
         "certified_share": float(certified.mean()),
         "certified_risk": float(1.0 - right[certified].mean()) if known and certified.any() else None,
+        "promised_risk": promised,
         "preserved_share": _preserved_share(answers),
         "exits": {reason.value: reasons.count(reason.value) for reason in ExitReason},
         "sha256": deployed.sha256,

@@ -462,9 +462,12 @@ class FitReport:
         """For people: the table of the cores, the broken rules and what to do."""
         limits, title = self.hardware.limits, self.hardware.title
         lines = [f"{title}: {self.hardware.note}", "", _core_table(self), ""]
-        lines.append(f"{self.cores} of {limits.cores_per_chip} cores of a chip (estimate).")
-        words = f"{limits.usable_words} of {limits.synapse_words_per_core} synapse words of a core are used at most."
-        lines.append(words)
+        fullest = max(core.words for core in self.cores_used)
+        lines.append(f"Used: {self.cores} cores; {fullest} synapse words on the fullest of them (estimate).")
+        words = f"{limits.usable_words} synapse words of a core, with {100 * limits.synapse_headroom:g} % of its"
+        lines.append(
+            f"Limit: {limits.cores_per_chip} cores of a chip; {words} {limits.synapse_words_per_core} kept free."
+        )
         if self.fits:
             lines.append(f"The head fits {title} by this estimate: {len(RULES)} rules hold.")
         else:
@@ -475,7 +478,9 @@ class FitReport:
 
 
 def _core_table(report: FitReport) -> str:
-    headers = ("core", "layer", "neurons", "", "axons", "", "synapse words", "", "groups", "")
+    headers = ["core", "layer"]
+    for name in ("neurons", "axons", "synapse words", "groups"):
+        headers += [name, "of the core"]
     rows = []
     for core in report.cores_used:
         shares = core.shares(report.hardware.limits)

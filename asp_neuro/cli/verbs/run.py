@@ -148,7 +148,19 @@ def _run_text(report: dict[str, Any]) -> str:
         rows.append(("computed again exactly", f"{report['recomputed']} answers"))
     rows.append(("time", f"{report['seconds']:.2f} s, {1e3 * report['seconds'] / report['n']:.2f} ms a cloud"))
     rows.append(("model", report["sha256"][:16]))
-    return table(rows, ("", "")) + (_prefix_text(report["prefix"]) if "prefix" in report else "")
+    text = table(rows, ("", "")) + (_prefix_text(report["prefix"]) if "prefix" in report else "")
+    beyond = _beyond_the_promise(report)
+    return text if beyond is None else f"{text}\n{beyond}"
+
+
+def _beyond_the_promise(report: dict[str, Any]) -> str | None:
+    """A sentence where more certified answers are wrong than was promised."""
+    from asp_neuro.certify import excess
+
+    if report["certified_risk"] is None or report["promised_risk"] is None:
+        return None
+    n_certified = report["exits"]["certified"]
+    return excess.sentence(round(report["certified_risk"] * n_certified), n_certified, report["promised_risk"])
 
 
 def _prefix_text(report: dict[str, Any]) -> str:

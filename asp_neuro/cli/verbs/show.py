@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from asp_neuro.cli.verbs.base import Result, bundle_name, share
 from asp_neuro.report import table
@@ -27,12 +28,30 @@ def models(args: argparse.Namespace) -> Result:
     from asp_neuro import bundle as bundles
     from asp_neuro.runtime import deployment
 
-    rows = []
-    for name in bundles.shipped():
-        b = deployment.open_bundle(name).bundle
-        measured = b.record.get("deployment", {})
-        right = share(measured.get("deploy_accuracy")) if measured.get("unseen", True) else "trained on"
-        rows.append((name, len(b.classes), b.model.budget, right, b.licence or "-"))
+    found = [about(name, deployment.open_bundle(name).bundle) for name in bundles.shipped()]
     header = ("name", "classes", "chunks", "validation accuracy", "licence of the data")
-    keys = ("name", "classes", "chunks", "validation_accuracy", "licence")
-    return Result({"models": [dict(zip(keys, row)) for row in rows]}, table(rows, header) if rows else "none shipped")
+    rows = [
+        (
+            model["name"],
+            model["classes"],
+            model["chunks"],
+            "trained on" if model["trained_on_validation"] else share(model["validation_accuracy"]),
+            model["licence"],
+        )
+        for model in found
+    ]
+    return Result({"models": found}, table(rows, header) if found else "none shipped")
+
+
+def about(name: str, bundle: Any) -> dict[str, Any]:
+    """A row of `models --json`: shares are 0..1, what is not known is null."""
+    measured = bundle.record.get("deployment", {})
+    unseen = measured.get("unseen", True)
+    return {
+        "name": name,
+        "classes": len(bundle.classes),
+        "chunks": bundle.model.budget,
+        "validation_accuracy": measured.get("deploy_accuracy") if unseen else None,
+        "trained_on_validation": not unseen,
+        "licence": bundle.licence or None,
+    }
