@@ -16,6 +16,7 @@ from asp_neuro import bundle as bundles
 from asp_neuro.cli.verbs import VERBS
 from asp_neuro.data import locate
 from asp_neuro.errors import MissingError
+from asp_neuro.heads.soft.form import SoftForm
 from asp_neuro.learn import recipe
 from asp_neuro.studies import card
 
@@ -156,7 +157,7 @@ def test_links_lead_somewhere(page):
 
 def test_the_page_of_sharp_edges_names_the_neuron_type_of_the_bundles():
     (line,) = [line for line in (ROOT / "docs/sharp_edges.md").read_text().splitlines() if "neuron type" in line]
-    assert f"`{bundles.NEURON_TYPE}`" in line
+    assert f"`{SoftForm.neuron_type}`" in line
 
 
 def test_files_that_a_page_names_exist():

@@ -116,12 +116,33 @@ def typed(error: AspError) -> AspError:
 
 
 def preflight(perceiver: Perceiver) -> Board:
-    """All checks that need no Lava, in the order of their exit codes; the board to use."""
-    demand_extension()
-    board = choose_board(os.environ)
-    demand_neuron_model()
-    demand_expressible(perceiver)
-    return board
+    """All checks that need no Lava; the board to use, or one error that tells every piece that is missing."""
+    found = blockers(perceiver)
+    if found:
+        raise together(found)
+    return choose_board(os.environ)
+
+
+def blockers(perceiver: Perceiver | None = None) -> list[AspError]:
+    """What stands in the way of a run, in the order of the exit codes; without a model, what does for any."""
+    checks: list[Callable[[], object]] = [demand_extension, lambda: choose_board(os.environ), demand_neuron_model]
+    if perceiver is not None:
+        checks.append(lambda: demand_expressible(perceiver))
+    found: list[AspError] = []
+    for check in checks:
+        try:
+            check()
+        except AspError as error:
+            found.append(error)
+    return found
+
+
+def together(found: list[AspError]) -> AspError:
+    """Several errors as one: kind and exit code of the first, the words of all."""
+    if len(found) == 1:
+        return found[0]
+    told = [f"{number}. {error}" for number, error in enumerate(found, start=1)]
+    return type(found[0])("\n".join([f"{len(found)} pieces are missing for Loihi 2:", *told]))
 
 
 # The extension

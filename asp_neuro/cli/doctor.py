@@ -162,6 +162,7 @@ def loihi2() -> Iterator[Item]:
         yield Item(f"Loihi 2: {name}", "ok" if value else "missing", value or f"not set; {hint}", needed=False)
     yield board()
     yield neuron_model()
+    yield ready()
 
 
 def board() -> Item:
@@ -180,6 +181,15 @@ def neuron_model() -> Item:
         status = "broken" if preflight.neuron_models() else "missing"
         return Item(name, status, f"{str(error).splitlines()[0]} (docs/loihi2.md)", needed=False)
     return Item(name, "ok", found.value, needed=False)
+
+
+def ready() -> Item:
+    """The list that `run --backend=loihi2` would give, for any model: how many pieces are missing, and which."""
+    name, found = "Loihi 2: ready", preflight.blockers()
+    if not found:
+        return Item(name, "ok", "nothing stands in the way but the model's own fit: asp-neuro check", needed=False)
+    kinds = ", ".join(error.kind.removeprefix("loihi2 ") for error in found)
+    return Item(name, "missing", f"not before these are there: {kinds}", needed=False)
 
 
 def models() -> Iterator[Item]:

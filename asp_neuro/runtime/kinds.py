@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from asp_neuro.bundle import MAGIC
+from asp_neuro.bundle.write import MAGIC
 
 MOST = 64 << 20  # bytes that are looked at
 HDF5, ZIP = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"

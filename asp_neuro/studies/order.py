@@ -17,7 +17,7 @@ import torch
 from asp_neuro import files
 from asp_neuro.certify import Recording
 from asp_neuro.errors import ConfigError
-from asp_neuro.learn import checkpoint, workshop
+from asp_neuro.learn import checkpoint, training, workshop
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.evaluation import evaluate
 from asp_neuro.learn.examples import examples_of
