@@ -9,7 +9,7 @@ import numpy as np
 
 from asp_neuro import files
 from asp_neuro.certify import Certificate, Recording, tally_at
-from asp_neuro.model.exit import NEVER, first_crossing
+from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
 from asp_neuro.model.look import Answer
 from asp_neuro.runtime.energy import Estimate
 from asp_neuro.scenes.cloud import Chunks
@@ -26,35 +26,48 @@ def _figure(columns: int) -> tuple[Any, Any]:
 
     figure, axes = pyplot.subplots(1, columns, figsize=(5.2 * columns, 3.9), constrained_layout=True)
     for axis in np.atleast_1d(axes):
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25, linewidth=0.6)
+        _plain_frame(axis)
     return figure, axes
 
 
+def _plain_frame(axis: Any) -> None:
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25, linewidth=0.6)
+
+
 def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot
+
     with files.writing(path) as file:
         figure.savefig(file, dpi=150, format=path.suffix[1:])
+    pyplot.close(figure)
+
+
+def _legend_above(axis: Any, columns: int) -> None:
+    """Outside of the frame, where it hides no line."""
+    axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=columns, frameon=False, fontsize=8)
 
 
 def certificate_curve(path: Path, calibration: Recording, found: Certificate) -> Path:
-    """Risk, bound and coverage against the threshold; accuracy against the mean number of observations."""
+    """Risk and bound against the threshold, coverage below; accuracy against the mean number of observations."""
     figure, (left, right) = _figure(2)
+    left.remove()
+    upper, lower = left.get_subplotspec().subgridspec(2, 1, height_ratios=(2, 1)).subplots(sharex=True)
     rows = [row for row in found.table if row.risk is not None]
     tau = np.array([row.threshold for row in rows])
-    left.plot(tau, [100.0 * (row.risk or 0.0) for row in rows], color=BLUE, label="wrong among certified exits")
-    left.plot(tau, [100.0 * row.bound for row in rows], color=BLUE, linestyle="--", label="its upper bound")
-    left.axhline(100.0 * found.alpha, color=ORANGE, linewidth=1.0, label=f"promised at most {100.0 * found.alpha:g} %")
-    left.set(xlabel="exit threshold (margin)", ylabel="risk in %", ylim=(0.0, max(20.0, 300.0 * found.alpha)))
-    cover = left.twinx()
-    cover.spines[["top"]].set_visible(False)
-    cover.plot(tau, [100.0 * row.coverage for row in rows], color=GREEN, alpha=0.8)
-    cover.set_ylabel("certified exits in % of the clouds", color=GREEN)
-    cover.set_ylim(0.0, 104.0)
+    risk = 100.0 * np.array([row.risk or 0.0 for row in rows])
+    upper.plot(tau, risk, color=BLUE, label="wrong among certified exits")
+    upper.plot(tau, [100.0 * row.bound for row in rows], color=BLUE, linestyle="--", label="its upper bound")
+    upper.axhline(100.0 * found.alpha, color=ORANGE, label=f"promised: at most {100.0 * found.alpha:g} %")
+    upper.set(ylabel="risk in %", ylim=(0.0, max(300.0 * found.alpha, 1.2 * float(risk.max(initial=0.0)))))
+    lower.plot(tau, [100.0 * row.coverage for row in rows], color=GREEN)
+    lower.set(xlabel="exit threshold (margin)", ylabel="certified in %\nof the clouds", ylim=(0.0, 104.0))
     if found.certified and found.threshold is not None:
-        left.axvline(found.threshold, color=GREY, linestyle=":", label=f"certified: {found.threshold:.3f}")
-    left.legend(
-        frameon=True, framealpha=0.9, edgecolor="none", fontsize=8, loc="upper left", bbox_to_anchor=(0.14, 0.91)
-    )
+        for axis in (upper, lower):
+            axis.axvline(found.threshold, color=GREY, linestyle=":", label=f"certified exit: {found.threshold:.3f}")
+    for axis in (upper, lower):
+        _plain_frame(axis)
+    _legend_above(upper, 2)
     _accuracy_curve(right, calibration, found)
     _save(figure, path)
     return path
@@ -69,58 +82,88 @@ def _accuracy_curve(axis: Any, calibration: Recording, found: Certificate) -> No
         stop = np.where(crossing == NEVER, len(calibration.margins) - 1, crossing)
         steps.append(float(stop.mean()) + 1.0)
         right.append(100.0 * float(calibration.correct[stop, n].mean()))
-    axis.plot(steps, right, color=BLUE)
+    axis.plot(steps, right, color=BLUE, label="all answers, certified or not")
     if found.certified and found.threshold is not None and found.exit_threshold is None:
         at = tally_at(calibration, found.threshold).mean_observations
         axis.axvline(at, color=GREY, linestyle=":", label=f"certified exit: {at:.2f} observations")
-        axis.legend(frameon=False, fontsize=8, loc="lower right")
+    _legend_above(axis, 2)
     axis.set(xlabel="observations on average", ylabel="right answers in %, calibration split")
 
 
-def visits(path: Path, chunks: Chunks, answer: Answer, classes: tuple[str, ...], title: str = "") -> Path:
+def visits(
+    path: Path,
+    chunks: Chunks,
+    answer: Answer,
+    classes: tuple[str, ...],
+    title: str = "",
+    rule: ExitRule | None = None,
+) -> Path:
     """One cloud, its points coloured by the observation that first showed them, and the margin as it grew."""
     figure, (left, right) = _figure(2)
     left.remove()
-    solid = figure.add_subplot(1, 2, 1, projection="3d")
-    x, up, z = chunks.coordinates()[0].T
-    seen = first_visits(chunks, answer.order)
-    hidden = seen == 0
-    whole = {"depthshade": False, "clip_on": False}  # a long object reaches beyond the frame of a 3D plot
-    if hidden.any():
-        solid.scatter(x[hidden], z[hidden], up[hidden], c="#c8c8c8", s=4, label="never looked at", **whole)
-        solid.legend(frameon=False, fontsize=8, loc="lower left")
-    looked = ~hidden
-    drawn = solid.scatter(x[looked], z[looked], up[looked], c=seen[looked], s=9, cmap="viridis_r", **whole)
-    drawn.set_clim(0.5, max(answer.observations, 2) + 0.5)
-    bar = figure.colorbar(drawn, ax=solid, shrink=0.7, pad=0.02, label="first seen at observation")
-    bar.set_ticks(sorted({1, (1 + answer.observations) // 2, answer.observations}))
-    solid.set_box_aspect((np.ptp(x), np.ptp(z), np.ptp(up)), zoom=1.2)
-    solid.set_axis_off()
-    solid.view_init(elev=18.0, azim=-60.0)
+    solid = figure.add_subplot(left.get_subplotspec(), projection="3d")
+    _draw_cloud(figure, solid, chunks, answer)
     solid.set_title(title or classes[answer.label], fontsize=10)
-    steps = np.arange(1, answer.observations + 1)
-    right.plot(steps, answer.margins, color=BLUE, marker="o", markersize=4)
-    for at in changes(answer.labels):
-        below = answer.margins[at] > 0.05
-        right.annotate(classes[answer.labels[at]], (steps[at], answer.margins[at]), fontsize=8,
-                       xytext=(4, -11 if below else 6), textcoords="offset points")  # fmt: skip
-    right.set(xlabel="observation", ylabel="margin of the two best classes", ylim=(0.0, 1.02))
-    right.set_xlim(0.8, max(answer.observations, 4) + 0.6)
-    right.xaxis.get_major_locator().set_params(integer=True)
-    right.set_title(f"{classes[answer.label]}: {answer.exit.value} after {answer.observations}", fontsize=10)
+    _draw_margins(right, answer, classes, rule or ExitRule())
     _save(figure, path)
     return path
+
+
+def _draw_cloud(figure: Any, axis: Any, chunks: Chunks, answer: Answer) -> None:
+    """Points by the observation that first showed them, a colour each; a bar names more than one."""
+    from matplotlib import colormaps
+    from matplotlib.colors import BoundaryNorm
+
+    x, up, z = chunks.coordinates()[0].T
+    seen, n_steps = first_visits(chunks, answer.order), answer.observations
+    hidden, looked = seen == 0, seen > 0
+    whole = {"depthshade": False, "clip_on": False}  # a long object reaches beyond the frame of a 3D plot
+    if hidden.any():
+        axis.scatter(x[hidden], z[hidden], up[hidden], c="#c8c8c8", s=4, label="never looked at", **whole)
+    if n_steps == 1:
+        axis.scatter(x[looked], z[looked], up[looked], c=BLUE, s=9, label="seen at the one observation", **whole)
+    else:
+        colours = colormaps["viridis_r"].resampled(n_steps)
+        norm = BoundaryNorm(np.arange(n_steps + 1) + 0.5, n_steps)
+        drawn = axis.scatter(
+            x[looked], z[looked], up[looked], c=seen[looked], s=9, cmap=colours, norm=norm, label="_", **whole
+        )
+        bar = figure.colorbar(drawn, ax=axis, shrink=0.7, pad=0.02, label="first seen at observation")
+        bar.set_ticks(range(1, n_steps + 1, -(-n_steps // 8)))
+        bar.minorticks_off()
+    if hidden.any() or n_steps == 1:
+        axis.legend(frameon=False, fontsize=8, loc="lower left", markerscale=1.5, handletextpad=0.2)
+    axis.set_box_aspect((np.ptp(x), np.ptp(z), np.ptp(up)), zoom=1.25)
+    axis.set_axis_off()
+    axis.view_init(elev=18.0, azim=-60.0)
+
+
+def _draw_margins(axis: Any, answer: Answer, classes: tuple[str, ...], rule: ExitRule) -> None:
+    """The margin after each observation, a colour for the class that leads, and the line that it has to cross."""
+    steps = np.arange(1, answer.observations + 1)
+    margins, labels = np.asarray(answer.margins), np.asarray(answer.labels)
+    axis.plot(steps, margins, color="#b5b5b5", linewidth=1.2, zorder=1)
+    for number, label in enumerate(dict.fromkeys(answer.labels)):
+        at = labels == label
+        axis.plot(
+            steps[at], margins[at], color=f"C{number}", marker="o", linestyle="none", label=f"{classes[label]} leads"
+        )
+    if rule.tau is not None:
+        name = "certified exit" if rule.certified and rule.kappa is None else "exit"
+        axis.axhline(rule.tau, color="black", linewidth=1.0, linestyle="--", label=f"{name} above {rule.tau:.3f}")
+    if rule.kappa is not None:
+        axis.axhline(rule.kappa, color="black", linewidth=1.0, linestyle=":", label=f"certified above {rule.kappa:.3f}")
+    axis.set(xlabel="observation", ylabel="margin of the two best classes", ylim=(0.0, 1.02))
+    axis.set_xlim(0.6, max(answer.observations, 4) + 0.4)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set_title(f"{classes[answer.label]}: {answer.exit.value} after {answer.observations}", fontsize=10)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
 
 
 def first_visits(chunks: Chunks, order: tuple[int, ...]) -> np.ndarray:
     """[P] the observation (from 1) that first showed each point of the first cloud; 0: none did."""
     shown = chunks.mask()[0][list(order)]  # [T, P]
     return np.where(shown.any(axis=0), shown.argmax(axis=0) + 1, 0)
-
-
-def changes(labels: tuple[int, ...]) -> list[int]:
-    """Places at which a new class leads."""
-    return [i for i, label in enumerate(labels) if i == 0 or label != labels[i - 1]]
 
 
 def energy_curves(path: Path, found: Estimate) -> Path:

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> Result:
             args.exact,
         )
     if args.picture is not None:
-        report["picture"] = str(draw(deployed, clouds, answers[0], args.picture))
+        report["picture"] = str(draw(deployed, clouds, answers[0], args.picture, rule))
     if args.prefix:
         report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
     text, code = _run_text(report), 0
@@ -108,12 +108,12 @@ def feedback_file(given: str, deployed: Any) -> Path:
     return files.demand_place(given or deployment.own_place(deployed, ".feedback.json"))
 
 
-def draw(deployed: Any, clouds: Any, answer: Any, path: Path) -> Path:
+def draw(deployed: Any, clouds: Any, answer: Any, path: Path, rule: Any = None) -> Path:
     """Draw the first cloud, coloured by the order in which its chunks were looked at."""
     from asp_neuro.studies import plots
 
     chunks = deployed.bundle.model.scene.scenes(clouds.points[:1], clouds.names[:1])
-    return plots.visits(path, chunks, answer, deployed.bundle.classes, Path(clouds.names[0]).name)
+    return plots.visits(path, chunks, answer, deployed.bundle.classes, Path(clouds.names[0]).name, rule)
 
 
 @contextlib.contextmanager
