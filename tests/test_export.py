@@ -9,7 +9,7 @@ from asp_neuro import bundle as bundles
 from asp_neuro.learn import checkpoint
 from asp_neuro.learn import exporter as export
 
-COMPACT = bundles.shipped()["compact"].with_suffix(".pt")
+COMPACT = checkpoint.find("compact")
 
 
 def stored() -> dict:
@@ -29,6 +29,11 @@ def test_the_bundle_holds_the_trained_integers(exported):
         assert np.array_equal(ours.weight_int, theirs.weight_int)
         assert np.array_equal(ours.theta_fire_int, theirs.theta_fire_int)
     assert not exported.bundle.record["discretised_at_export"]
+
+
+def test_the_bundle_holds_the_recipe_under_the_names_it_was_trained_with(exported):
+    """A newer name for a key would be another `model_sha256` for the same network."""
+    assert exported.bundle.recipe == checkpoint.load(COMPACT)["recipe"]
 
 
 def test_exporting_twice_gives_identical_bytes(exported, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from asp_neuro import bundle
+from asp_neuro import bundle, scenes, tasks
 from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.learn import checkpoint, recipe
 from asp_neuro.learn.recipe import OLD_KEYS, OLD_SECTIONS, ModelRecipe, Recipe, TrainRecipe, from_dict, load, names
@@ -171,6 +171,11 @@ def test_scene_and_task_are_written_with_their_kind() -> None:
     assert plain["scene"]["kind"] == "cloud"
     assert plain["task"] == {"kind": "classify"}
     assert from_dict("plain", {"scene": {"kind": "cloud", "n_points": 512}}).chunking.n_points == 512
+
+
+def test_what_a_recipe_can_ask_for_is_what_a_model_can_have() -> None:
+    assert set(recipe.SCENES) <= set(scenes.KINDS)
+    assert set(recipe.TASKS) <= set(tasks.KINDS)
 
 
 OLD = [(section, old, new) for section, keys in OLD_KEYS.items() for old, new in keys.items()]
