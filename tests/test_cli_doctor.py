@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 
 from asp_neuro import bundle
 from asp_neuro.chip.session import LavaRun, SessionError
-from asp_neuro.cli.main import doctor
+from asp_neuro.cli import doctor
 from asp_neuro.heads.soft.reference import run_reference
 
 KEYS = {"name", "status", "hint"}
