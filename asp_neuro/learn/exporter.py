@@ -23,7 +23,7 @@ from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.model import Model
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.learn.training import load_model
-from asp_neuro.model.episode import episodes, play
+from asp_neuro.model.episode import Watched, episodes, play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.report import say, table
@@ -117,7 +117,8 @@ def _measure(model: Model, perceiver: Perceiver, examples: Examples, unseen: boo
     model.head.deploy = False
     floating = evaluate(model, examples)
     model.head.deploy = True
-    engine, looks = _Counting(perceiver.new_head()), []
+    count, looks = _Count(len(perceiver.head.layers)), []
+    engine = Watched(perceiver.new_head(), count)
     for start in range(0, len(examples), BATCH):
         story = episodes(perceiver.model, examples.chunks[start : start + BATCH], ExitRule())
         looks.append(play(story, engine).looks)
@@ -130,31 +131,25 @@ def _measure(model: Model, perceiver: Perceiver, examples: Examples, unseen: boo
         "n": len(examples),
         "float_accuracy": accuracy_at(floating)["M"],
         "deploy_accuracy": float((labels == examples.labels).mean()),
-        "firing_rate": [n / engine.n_updates for n in engine.n_spikes],
-        "largest_membrane": engine.largest,
+        "firing_rate": [n / count.n_updates for n in count.n_spikes],
+        "largest_membrane": count.largest,
     }
     same_answer = float((labels == trained.logits[-1].argmax(axis=1)).mean())
     return measured, Agreement(same_answer, float(same[:FIRST].all(axis=0).mean()), float(same.all(axis=0).mean()))
 
 
-class _Counting:
-    """An engine that counts spikes and notes the largest membranes: whole numbers, so that an export repeats."""
+class _Count:
+    """Spikes and the largest membranes of each layer, in whole numbers, so that an export repeats."""
 
-    hit = None
-
-    def __init__(self, engine: Any) -> None:
-        self.engine, self.start, self.keep = engine, engine.start, engine.keep
+    def __init__(self, n_layers: int) -> None:
         self.n_updates = 0  # of the neurons of a layer
-        self.n_spikes = [0] * len(engine.spec.layers)
-        self.largest = [0] * len(engine.spec.layers)
+        self.n_spikes, self.largest = [0] * n_layers, [0] * n_layers
 
-    def observe(self, drive_int: np.ndarray) -> np.ndarray:
-        membrane = self.engine.observe(drive_int)
-        self.n_updates += membrane.size
-        for layer, (spikes, state) in enumerate(zip(self.engine.spikes, self.engine.membranes, strict=True)):
+    def __call__(self, engine: Any) -> None:
+        self.n_updates += engine.spikes[0].size
+        for layer, (spikes, state) in enumerate(zip(engine.spikes, engine.membranes, strict=True)):
             self.n_spikes[layer] += int(np.count_nonzero(spikes))
             self.largest[layer] = max(self.largest[layer], int(np.abs(state).max(initial=0.0)))
-        return membrane
 
 
 def _drives(perceiver: Perceiver, chunks: Chunks | None) -> np.ndarray:

@@ -118,8 +118,8 @@ def episodes(
     return Played(looks, batch.outlook.geometry, batch.view.macs)
 
 
-def play(story: Story[T], engine: Engine) -> T:
-    """Let an engine on this machine answer a story, to its end."""
+def observations(story: Story[T], engine: Engine) -> Generator[None, None, T]:
+    """Let an engine on this machine answer a story, one observation at a time: the one driver."""
     try:
         request = next(story)
         while True:
@@ -128,8 +128,36 @@ def play(story: Story[T], engine: Engine) -> T:
             else:
                 engine.keep(request.keep)
             request = story.send(Response(engine.observe(request.drive_int), engine.hit))
+            yield
     except StopIteration as finished:
         return finished.value
+
+
+def play(story: Story[T], engine: Engine) -> T:
+    """The same, to the story's end."""
+    told = observations(story, engine)
+    while True:
+        try:
+            next(told)
+        except StopIteration as finished:
+            return finished.value
+
+
+class Watched:
+    """An engine that shows itself to `note` after every observation: for counts and records of all layers."""
+
+    def __init__(self, engine: Any, note: Callable[[Any], None]) -> None:
+        self.engine, self.note = engine, note
+        self.start, self.keep = engine.start, engine.keep
+
+    @property
+    def hit(self) -> np.ndarray | None:
+        return self.engine.hit
+
+    def observe(self, drive_int: np.ndarray) -> np.ndarray:
+        membrane = self.engine.observe(drive_int)
+        self.note(self.engine)
+        return np.asarray(membrane)
 
 
 def host_drives(model: Model, scenes: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from asp_neuro.errors import UsageError
 from asp_neuro.heads.soft.guard import Verdict, hit_place, hit_words
 from asp_neuro.heads.spec import HeadSpec
-from asp_neuro.model.episode import Played, Response, Story, episodes, play
+from asp_neuro.model.episode import Played, Story, episodes, observations, play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Answer, Look, Observation, answers, observation
 from asp_neuro.model.spec import Model, ModelSpec
@@ -74,16 +74,11 @@ class Perceiver:
     def episode(self, points: np.ndarray) -> Iterator[Observation]:
         """One cloud, one observation at a time: for a loop that wants to look, act, and stop by itself."""
         seen: list[Look] = []
-        story = episodes(self.model, self.scenes(np.asarray(points)[None]), self.exit_rule, on_look=seen.append)
-        engine, request = self.new_head(), next(story)
-        engine.start(1)
-        for _ in range(self.budget):
-            try:
-                request = story.send(Response(engine.observe(request.drive_int), engine.hit))
-            except StopIteration:
-                yield observation(seen[-1], self.model.task)
-                return
+        scenes = self.scenes(np.asarray(points)[None])
+        story = episodes(self.model, scenes, self.exit_rule, on_look=seen.append)
+        for _ in observations(story, self.new_head()):
             yield observation(seen[-1], self.model.task)
+        yield observation(seen[-1], self.model.task)
 
     def drives(self, scenes: Any) -> np.ndarray:
         """Drives [T, b, n] int64 that scenes bring at full budget: for golden vectors and `verify`."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from asp_neuro.errors import CheckFailed
 from asp_neuro.grid.softmax import margin
-from asp_neuro.model.episode import episodes, play
+from asp_neuro.model.episode import Watched, episodes, play
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.look import answers
 from asp_neuro.model.perceiver import Perceiver
@@ -66,33 +66,17 @@ class Trace:
         self.macs["head"] += n_rows * sum(layer.weight_int.size for layer in perceiver.head.layers)
 
 
-class Noting:
-    """An engine that notes the membranes and spikes of all layers after every observation."""
-
-    def __init__(self, engine: Any) -> None:
-        self.engine = engine
-        self.noted: list[tuple[np.ndarray, np.ndarray]] = []
-        self.start, self.keep = engine.start, engine.keep
-
-    @property
-    def hit(self) -> np.ndarray | None:
-        return self.engine.hit
-
-    def observe(self, drive_int: np.ndarray) -> np.ndarray:
-        membrane = self.engine.observe(drive_int)
-        self.noted.append((np.stack(self.engine.membranes), np.stack(self.engine.spikes)))
-        return np.asarray(membrane)
-
-
 def streaming(perceiver: Perceiver, scenes: Any, rule: ExitRule) -> Trace:
     """The episodes as `episode.py` plays them, one observation from the carried state each, with a full record."""
-    trace, engine = Trace(), Noting(perceiver.new_head())
+    trace = Trace()
+    layers: list[tuple[np.ndarray, np.ndarray]] = []
+    engine = Watched(perceiver.new_head(), lambda e: layers.append((np.stack(e.membranes), np.stack(e.spikes))))
     began = time.perf_counter()
     played = play(episodes(perceiver.model, scenes, rule), engine)
     told = answers(played.looks, perceiver.model.task, rule)
     trace.seconds = time.perf_counter() - began
     trace.macs["encoder"] = played.macs
-    for look, noted in zip(played.looks, engine.noted, strict=True):
+    for look, noted in zip(played.looks, layers, strict=True):
         trace.count(perceiver, len(look.rows))
         trace.states.append(State(look.rows, look.drive_int, *noted, look.belief))
     trace.ends = [End(answer.order, answer.labels, answer.margins, answer.exit) for answer in told]

@@ -31,8 +31,9 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.errors import ConfigError, InputError
-from asp_neuro.model.episode import episodes, play
+from asp_neuro.model.episode import Watched, episodes, play
 from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
+from asp_neuro.model.look import Look
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.report import table
@@ -130,23 +131,16 @@ class Usage:
     repeats: float | None  # how often a chunk would be computed without carried state; None: unknown
 
 
-class SpikeCounter:
-    """An engine that notes the share of its neurons that fire."""
+def firing(engine: Any) -> np.ndarray:
+    """[L, b] the share of the neurons that fired at the last observation."""
+    return np.stack([spikes.mean(axis=1, dtype=np.float64) for spikes in engine.spikes])
 
-    hit: np.ndarray | None = None
 
-    def __init__(self, engine: Any) -> None:
-        self.engine, self.keep = engine, engine.keep
-        self.rates: list[np.ndarray] = []
-
-    def start(self, batch: int) -> None:
-        self.engine.start(batch)
-        self.rates = []
-
-    def observe(self, drive_int: np.ndarray) -> np.ndarray:
-        membrane = self.engine.observe(drive_int)
-        self.rates.append(np.stack([spikes.mean(axis=1, dtype=np.float64) for spikes in self.engine.spikes]))  # [L, b]
-        return np.asarray(membrane)
+def _fired(perceiver: Perceiver, scenes: Any, order: np.ndarray | None) -> tuple[list[Look], list[np.ndarray]]:
+    """The looks of a batch at full budget, and what fired at each of them."""
+    rates: list[np.ndarray] = []
+    engine = Watched(perceiver.new_head(), lambda e: rates.append(firing(e)))
+    return play(episodes(perceiver.model, scenes, ExitRule(), order), engine).looks, rates
 
 
 def new_groups(looked_at: np.ndarray) -> np.ndarray:
@@ -160,7 +154,6 @@ def new_groups(looked_at: np.ndarray) -> np.ndarray:
 
 def measure(perceiver: Perceiver, parts: Iterable[Any], rule: ExitRule, source: str) -> Usage:
     """Run scenes at full budget, in the learned and in the fixed order; the margins tell where the rule stops."""
-    model, engine = perceiver.model, SpikeCounter(perceiver.new_head())
     learned: list[np.ndarray] = []
     fixed: list[np.ndarray] = []
     margins: list[np.ndarray] = []
@@ -168,10 +161,10 @@ def measure(perceiver: Perceiver, parts: Iterable[Any], rule: ExitRule, source: 
         belongs = perceiver.spec.scene.parts_of(scenes)  # [b, M, G]
         in_order = np.tile(np.arange(perceiver.budget), (len(scenes), 1))
         for order, seen in ((None, learned), (in_order, fixed)):
-            looks = play(episodes(model, scenes, ExitRule(), order), engine).looks
+            looks, rates = _fired(perceiver, scenes, order)
             chosen = np.stack([look.place for look in looks], axis=1)  # [b, T]
             groups = new_groups(np.take_along_axis(belongs, chosen[..., None], axis=1))
-            seen.append(np.concatenate([groups.T[:, None], np.stack(engine.rates)], axis=1))  # [T, 1 + L, b]
+            seen.append(np.concatenate([groups.T[:, None], np.stack(rates)], axis=1))  # [T, 1 + L, b]
             if order is None:
                 margins.append(np.stack([look.margin for look in looks]))  # [T, b]
     if not learned:
