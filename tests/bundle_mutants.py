@@ -24,6 +24,8 @@ import h5py
 import numpy as np
 
 from asp_neuro import bundle
+from asp_neuro.bundle.layout import EXIT, HASH, digest
+from asp_neuro.bundle.write import HEADER, MAGIC, USER_BLOCK
 from asp_neuro.errors import InputError
 
 SECONDS = 10  # for one mutant
@@ -38,7 +40,7 @@ def mutant(good: bytes, seals: list[tuple[int, int]], number: int, path: Path) -
         path.write_bytes(good)
         return structural(path, rng)
     if number % 4 == 3:
-        inside = sealed_metadata(good, seals, rng) if rng.random() < 0.5 else damaged(good, rng, bundle.USER_BLOCK)
+        inside = sealed_metadata(good, seals, rng) if rng.random() < 0.5 else damaged(good, rng, USER_BLOCK)
         path.write_bytes(sealed(inside))
         return "resealed"
     path.write_bytes(damaged(good, rng, 0))
@@ -69,9 +71,10 @@ def damaged(good: bytes, rng: np.random.Generator, low: int) -> bytes:
 
 def sealed(data: bytes) -> bytes:
     """The user block's length and hash made to fit."""
-    rest = data[bundle.USER_BLOCK :]
-    header = bundle.HEADER.pack(bundle.MAGIC, bundle.VERSION, 0, len(rest), hashlib.sha256(rest).digest())
-    return header.ljust(bundle.USER_BLOCK, b"\0") + rest
+    rest = data[USER_BLOCK:]
+    (version,) = struct.unpack_from("<I", data, len(MAGIC))
+    header = HEADER.pack(MAGIC, version, 0, len(rest), hashlib.sha256(rest).digest())
+    return header.ljust(USER_BLOCK, b"\0") + rest
 
 
 def lookup3(data: bytes) -> int:
@@ -113,9 +116,9 @@ def lookup3(data: bytes) -> int:
 def find_seals(data: bytes) -> list[tuple[int, int]]:
     """Where HDF5's metadata blocks begin, and where the checksum of each stands: found by trying lengths."""
     found = []
-    starts = {bundle.USER_BLOCK}
+    starts = {USER_BLOCK}
     for signature in SIGNATURES:
-        at = data.find(signature, bundle.USER_BLOCK)
+        at = data.find(signature, USER_BLOCK)
         while at >= 0:
             starts.add(at)
             at = data.find(signature, at + 4)
@@ -161,11 +164,11 @@ def structural(path: Path, rng: np.random.Generator) -> str:
 def reseal_model(file: h5py.File) -> None:
     """`model_sha256` made to fit what is there now, as far as it can be read."""
     try:
-        skipped = (*(bundle.JSON_PARTS[name] for name in bundle.OPTIONAL), bundle.HASH)
+        skipped = (*EXIT.values(), HASH)
         arrays = {name: np.asarray(file[name][()]) for name in leaves(file) if name not in skipped}
-        text = bundle._digest(arrays).encode()
-        if bundle.HASH in file:
-            replace(file, bundle.HASH, np.bytes_(text))
+        text = digest(arrays).encode()
+        if HASH in file:
+            replace(file, HASH, np.bytes_(text))
     except Exception:  # an edit that h5py itself cannot read keeps the old hash
         return
 
@@ -236,6 +239,15 @@ BAD_TEXTS = (
     b"dense\0dense",
     b"CUBA",
     b"free",
+    b"parts",
+    b"cloud",
+    b"soft",
+    b"x" * 64,
+    b'{"chunking":{"group_size":8,"n_chunks":6,"n_groups":16,"n_points":96,"overlap":1e999,"radius":null}}',
+    b'{"chunking":{"group_size":8,"n_chunks":6,"n_groups":16,"n_points":96,"overlap":1,"radius":null}}',
+    b'{"mask":true,"scorer":["bilinear"]}',
+    b'{"classes":"abcd"}',
+    b'{"classes":["a","b","c",4]}',
 )
 
 
@@ -276,6 +288,7 @@ def missing(file: h5py.File, name: str, rng: np.random.Generator) -> None:
 
 def extra(file: h5py.File, name: str, rng: np.random.Generator) -> None:
     words = ["extra", "a/b/c/d/e/f", "x" * 1000, "\u00e4", "\x1b[2J", "layer/9/weight", "layer/00/type", "asp/host/new"]
+    words += ["asp/model/scene/chunk/weight", "asp/model/timing", "asp/golden/points", "asp/model/first/score"]
     words += ["layer/\u0663/type", "layer/-1/type", f"layer/{'9' * 300}/type"]
     word = words[int(rng.integers(len(words)))]
     if rng.random() < 0.5:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import os
 import struct
@@ -17,23 +18,40 @@ import pytest
 import specs
 
 from asp_neuro import bundle
-from asp_neuro.bundle import Bundle, Golden, make_golden, model_sha256, read, to_bytes, with_certificate, write
+from asp_neuro.bundle import (
+    FORMAT_2,
+    FORMAT_3,
+    Bundle,
+    Golden,
+    layout,
+    make_golden,
+    model_sha256,
+    read,
+    to_bytes,
+    version_2,
+    with_certificate,
+    write,
+)
+from asp_neuro.bundle.read import check_paths
+from asp_neuro.bundle.write import MAX_FILE
 from asp_neuro.certify import Recording, certify, make_plan
-from asp_neuro.errors import ConfigError, InputError, MissingError
+from asp_neuro.errors import AspError, ConfigError, InputError, MissingError
+from asp_neuro.grid.sections import Norm, build, leaves, settings
+from asp_neuro.heads.spec import check_synaptic_sums
 from asp_neuro.model.perceiver import Perceiver
-from asp_neuro.scenes.cloud import cut
+
+FORMATS = pytest.mark.parametrize("version", [FORMAT_2, FORMAT_3])
+SECTIONS = ("scene", "mixer", "belief", "policy", "task")
 
 
-def make(seed: int = 0, n_layers: int = 2, **changes: object) -> Bundle:
+def make(seed: int = 0, n_layers: int = 2, parts: dict | None = None, **changes: object) -> Bundle:
+    """`parts` go to `random_model`, `changes` to the bundle."""
     rng = np.random.default_rng(seed)
-    perceiver = specs.random_perceiver(rng, n_layers=n_layers)
+    model = specs.random_model(rng, n_layers=n_layers, **(parts or {}))
     plain = Bundle(
-        head=perceiver.head,
-        host=perceiver.host,
-        chunking=perceiver.chunking,
-        classes=perceiver.classes,
+        model=model,
         recipe={"name": "small", "seed": 3, "model": {"width": 16, "edge_widths": [8, 12]}},
-        golden=specs.golden(perceiver, specs.random_drives(rng, 6, 3, 16)),
+        golden=specs.golden(model, specs.random_drives(rng, 6, 3, 16)),
         record={"float_accuracy": 0.91, "deploy_accuracy": 0.9, "firing_rate": [0.31, 0.28]},
         versions={"numpy": "1.26.4"},
         licence="ModelNet is offered for academic research.",
@@ -41,8 +59,18 @@ def make(seed: int = 0, n_layers: int = 2, **changes: object) -> Bundle:
     return dataclasses.replace(plain, **changes)
 
 
+def changed(b: Bundle, section: str, **changes: object) -> Bundle:
+    """With another section; the golden vectors stay."""
+    new = dataclasses.replace(getattr(b.model, section), **changes)
+    return dataclasses.replace(b, model=dataclasses.replace(b.model, **{section: new}))
+
+
+def with_classes(*words: str) -> Bundle:
+    return changed(make(), "task", classes=words)
+
+
 def golden_of(b: Bundle, drives: np.ndarray) -> Golden:
-    return make_golden(b.head, drives, b.host, b.chunking, b.golden.points)
+    return make_golden(b.model, drives, b.golden.inputs)
 
 
 def promises(model: str) -> tuple[dict, dict]:
@@ -65,82 +93,157 @@ def path(tmp_path):
 # What is written comes back
 
 
+@FORMATS
 @pytest.mark.parametrize("n_layers", [1, 2, 3, 8])
-def test_a_bundle_comes_back_in_every_part(tmp_path, n_layers):
-    first = make(n_layers, n_layers)
+def test_a_bundle_comes_back_in_every_part(tmp_path, n_layers, version):
+    first = make(n_layers, n_layers, version=version)
     write(tmp_path / "m.net", first)
     again = read(tmp_path / "m.net")
     for mine, theirs in zip(first.head.layers, again.head.layers, strict=True):
         for field in dataclasses.fields(mine):
             np.testing.assert_array_equal(getattr(mine, field.name), getattr(theirs, field.name))
             assert np.asarray(getattr(theirs, field.name)).dtype == np.asarray(getattr(mine, field.name)).dtype
-    for name, array in first.host.arrays().items():
-        np.testing.assert_array_equal(array, again.host.arrays()[name])
-    assert (again.host.scorer, again.host.mask) == (first.host.scorer, first.host.mask)
-    for field in dataclasses.fields(first.golden):
-        np.testing.assert_array_equal(getattr(first.golden, field.name), getattr(again.golden, field.name))
-    for name in ("chunking", "classes", "recipe", "record", "versions", "licence", "plan", "certificate"):
+    for section in SECTIONS:
+        mine, theirs = getattr(first.model, section), getattr(again.model, section)
+        assert settings(mine) == settings(theirs), section
+        assert leaves(mine).keys() == leaves(theirs).keys()
+        for name, array in leaves(mine).items():
+            np.testing.assert_array_equal(array, leaves(theirs)[name])
+    for name, array in leaves(first.golden).items():
+        np.testing.assert_array_equal(array, leaves(again.golden)[name])
+    for name in ("classes", "recipe", "record", "versions", "licence", "plan", "certificate", "version"):
         assert getattr(again, name) == getattr(first, name), name
-    assert again.head.timing == first.head.timing
+    assert (again.model.budget, again.head.form) == (first.model.budget, first.head.form)
     assert to_bytes(again) == to_bytes(first)
 
 
-def test_moments_come_back_from_the_file(tmp_path):
-    host = specs.random_host(np.random.default_rng(1), moments=True)
-    write(tmp_path / "m.net", dataclasses.replace(make(), host=host))
-    again = read(tmp_path / "m.net")
-    assert again.host.moments
-    assert not make().host.moments
-    np.testing.assert_array_equal(again.host.token_in_weight, host.token_in_weight)
+@FORMATS
+def test_moments_come_back_from_the_file(tmp_path, version):
+    first = make(parts={"moments": True}, version=version)
+    write(tmp_path / "m.net", first)
+    scene, again = first.model.scene, read(tmp_path / "m.net").model.scene
+    assert again.moments
+    assert not make().model.scene.moments
+    np.testing.assert_array_equal(again.token_in.weight, scene.token_in.weight)
     for missing in (10, 31):
-        with pytest.raises(ConfigError, match="token_in_weight"):
-            dataclasses.replace(host, token_in_weight=host.token_in_weight[:, :-missing])
+        token_in = dataclasses.replace(scene.token_in, weight=scene.token_in.weight[:, :-missing])
+        with pytest.raises(ConfigError, match=rf"token_in takes {45 - missing} inputs, expected 15, or 45"):
+            dataclasses.replace(scene, token_in=token_in)
 
 
+@FORMATS
 @pytest.mark.parametrize(
-    ("settings", "names"),
+    ("parts", "section", "names"),
     [
-        ({"token_width": 20}, ["embedding_in_weight", "embedding_in_bias"]),
-        ({"first_look": 6}, ["policy_first_weight", "policy_first_bias", "policy_first_score"]),
+        ({"token_width": 20}, "scene", ["chunk/weight", "chunk/bias"]),
+        ({"first_look": 6}, "policy", ["first/outline/weight", "first/outline/bias", "first/score"]),
     ],
 )
-def test_a_part_of_the_host_comes_back_whole_or_not_at_all(tmp_path, settings, names):
-    host = specs.random_host(np.random.default_rng(1), **settings)
-    first = dataclasses.replace(make(), host=host)
+def test_an_optional_part_comes_back_whole_or_not_at_all(tmp_path, parts, section, names, version):
+    first = make(parts=parts, version=version)
     write(tmp_path / "m.net", first)
-    again = read(tmp_path / "m.net")
-    assert set(again.host.arrays()) == set(make().host.arrays()) | set(names)
-    assert model_sha256(again) == model_sha256(first) != model_sha256(make())
-    paths = set(bundle.contents(first))
+    mine, theirs = (getattr(b.model, section) for b in (first, read(tmp_path / "m.net")))
+    assert set(leaves(theirs)) == set(leaves(getattr(make().model, section))) | set(names)
+    paths, known = set(bundle.contents(first)), layout.table(version, layout.names_of(first.model))
+    places = {name: place_of(version, section, name) for name in names}
     for name in names:
-        np.testing.assert_array_equal(getattr(again.host, name), getattr(host, name))
-        with pytest.raises(ConfigError, match="needs all of"):
-            dataclasses.replace(host, **{name: None})
-        with pytest.raises(ConfigError, match="expected float32"):
-            dataclasses.replace(host, **{name: getattr(host, name)[:-1]})
-        with pytest.raises(InputError, match="is missing"):
-            bundle._check_paths(paths - {bundle.HOST_PLACES[name]})
-    bundle._check_paths(paths - {bundle.HOST_PLACES[name] for name in names})
+        np.testing.assert_array_equal(leaves(theirs)[name], leaves(mine)[name])
+        arrays = leaves(mine)
+        with pytest.raises(ConfigError, match=rf"{name} is missing"):
+            build(type(mine), {path: array for path, array in arrays.items() if path != name}, settings(mine))
+        with pytest.raises(ConfigError, match=rf"{section}: first/.* expected|{section}: chunk/.* expected|3 x 8"):
+            build(type(mine), {**arrays, name: arrays[name][..., :-1]}, settings(mine))
+        with pytest.raises(InputError, match=f"{places[name]} is missing"):
+            check_paths(paths - {places[name]}, known)
+    check_paths(paths - set(places.values()), known)
+
+
+def place_of(version: int, section: str, path: str) -> str:
+    """Where an array stands in a file."""
+    old = version_2.PLACES[section][path]
+    return f"asp/host/{old}" if version == FORMAT_2 else f"asp/model/{section}/{path}"
+
+
+def answers(b: Bundle) -> list[tuple]:
+    """Every printed number of twelve answers."""
+    perceiver = Perceiver(b.model)
+    told = perceiver.answers(perceiver.scenes(specs.random_clouds(np.random.default_rng(9), 12)))
+    return [(a.label, a.order, a.margins, a.exit, a.membrane.tolist(), a.probabilities.tolist()) for a in told]
 
 
 def test_a_bundle_that_was_read_answers_like_the_one_that_was_written(path):
-    first, again = make(), read(path)
-    rng = np.random.default_rng(9)
-    chunks = cut(specs.random_clouds(rng, 12), first.chunking)
-    answers = [Perceiver(b.head, b.host, b.chunking, b.classes).answers(chunks) for b in (first, again)]
-    for mine, theirs in zip(*answers, strict=True):
-        assert (mine.label, mine.order, mine.margins) == (theirs.label, theirs.order, theirs.margins)
+    assert answers(read(path)) == answers(make())
 
 
-def test_chunking_of_any_number_types_comes_back(tmp_path):
+def test_both_formats_give_the_same_answers(tmp_path):
+    parts = {"moments": True, "token_width": 20, "first_look": 6}
+    for version in (FORMAT_2, FORMAT_3):
+        write(tmp_path / f"{version}.net", make(parts=parts, version=version))
+    old, new = (read(tmp_path / f"{version}.net") for version in (FORMAT_2, FORMAT_3))
+    assert (old.version, new.version) == (FORMAT_2, FORMAT_3)
+    assert answers(old) == answers(new)
+    assert bundle.golden_mismatches(old) == bundle.golden_mismatches(new) == 0
+    assert model_sha256(old) != model_sha256(new)
+
+
+def test_a_file_of_format_2_is_written_back_in_the_same_bytes(tmp_path):
+    plain = make(version=FORMAT_2)
+    write(tmp_path / "m.net", with_certificate(plain, *promises(model_sha256(plain))))
+    for source in (tmp_path / "m.net", *bundle.shipped().values()):
+        again = read(source)
+        write(tmp_path / "again.net", again)
+        assert (tmp_path / "again.net").read_bytes() == source.read_bytes(), source
+    assert model_sha256(plain) == model_sha256(read(tmp_path / "m.net"))
+
+
+@pytest.mark.parametrize("part", ["budget", "scene", "task"])
+def test_format_2_takes_nothing_that_it_has_no_words_for(part):
+    plain = make()
+    if part == "budget":
+        model = dataclasses.replace(plain.model, budget=5)
+    else:
+        model = dataclasses.replace(plain.model, **{part: Foreign(getattr(plain.model, part))})
+    golden = dataclasses.replace(plain.golden, host_drives_int=plain.golden.host_drives_int[: model.budget])
+    other = dataclasses.replace(plain, model=model, golden=golden, version=FORMAT_2)
+    with pytest.raises(ConfigError, match="format 2 holds classified clouds that are looked at whole, nothing else"):
+        to_bytes(other)
+
+
+class Foreign:
+    """A section of a kind that came after format 2."""
+
+    def __init__(self, like: object) -> None:
+        self.like = like
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.like, name)
+
+
+@pytest.mark.parametrize("version", [1, 4, 0])
+def test_a_bundle_of_no_known_format_is_not_made(version):
+    with pytest.raises(ConfigError, match=rf"format {version} is not written here; known: 2, 3"):
+        make(version=version)
+
+
+def test_a_budget_below_the_number_of_places_comes_back(tmp_path):
+    first = make(parts={"budget": 4})
+    write(tmp_path / "m.net", first)
+    assert read(tmp_path / "m.net").model.budget == 4
+    assert len(first.golden.host_drives_int) == 4
+    assert {len(order) for _, order, *_ in answers(read(tmp_path / "m.net"))} == {4}
+
+
+@FORMATS
+def test_chunking_of_any_number_types_comes_back(tmp_path, version):
     odd = dataclasses.replace(specs.SMALL, overlap=2, radius=np.float32(0.5), n_chunks=np.int64(6))
-    write(tmp_path / "m.net", make(chunking=odd))
-    assert read(tmp_path / "m.net").chunking == odd
+    write(tmp_path / "m.net", make(parts={"chunking": odd}, version=version))
+    assert read(tmp_path / "m.net").model.scene.chunking == odd
 
 
-def test_unusual_words_come_back(tmp_path):
+@FORMATS
+def test_unusual_words_come_back(tmp_path, version):
     words = ("Stuhl", "椅子", "chaise longue", "😀")
-    write(tmp_path / "m.net", make(classes=words, licence="two\nlines"))
+    write(tmp_path / "m.net", dataclasses.replace(with_classes(*words), licence="two\nlines", version=version))
     again = read(tmp_path / "m.net")
     assert (again.classes, again.licence) == (words, "two\nlines")
 
@@ -183,18 +286,25 @@ def changes() -> list[Bundle]:
     weight[0, 0] = 2 if weight[0, 0] != 2 else 4
     layer = dataclasses.replace(plain.head.layers[1], weight_int=weight)
     head = dataclasses.replace(plain.head, layers=(plain.head.layers[0], layer))
-    host = dataclasses.replace(plain.host, readout_bias=plain.host.readout_bias + np.float32(1e-6))
+    readout = plain.model.task.readout
+    chunking = plain.model.scene.chunking
+    golden = dataclasses.replace(plain.golden, host_drives_int=plain.golden.host_drives_int[:-1])
     return [
-        dataclasses.replace(plain, head=head),
-        dataclasses.replace(plain, host=host),
-        dataclasses.replace(plain, host=dataclasses.replace(plain.host, mask=False)),
-        dataclasses.replace(plain, chunking=dataclasses.replace(plain.chunking, overlap=1.2)),
-        dataclasses.replace(plain, classes=tuple(reversed(plain.classes))),
+        dataclasses.replace(plain, model=dataclasses.replace(plain.model, head=head)),
+        changed(plain, "task", readout=dataclasses.replace(readout, bias=readout.bias + np.float32(1e-6))),
+        changed(plain, "policy", mask=False),
+        changed(plain, "policy", scorer="geometry"),
+        changed(plain, "scene", chunking=dataclasses.replace(chunking, overlap=1.2)),
+        changed(plain, "mixer", drive=Norm(plain.model.mixer.drive.gain, -plain.model.mixer.drive.bias)),
+        changed(plain, "belief", bias=-plain.model.belief.bias),
+        dataclasses.replace(plain, model=dataclasses.replace(plain.model, budget=5), golden=golden),
+        changed(plain, "task", classes=tuple(reversed(plain.classes))),
         dataclasses.replace(plain, recipe={**plain.recipe, "seed": 4}),
         dataclasses.replace(plain, record={}),
         dataclasses.replace(plain, versions={}),
         dataclasses.replace(plain, licence=""),
         dataclasses.replace(plain, golden=golden_of(plain, plain.golden.drives_int[:-1])),
+        dataclasses.replace(plain, version=FORMAT_2),
     ]
 
 
@@ -217,7 +327,7 @@ def test_the_models_hash_leaves_plan_and_certificate_out(tmp_path):
 
 def test_the_models_hash_does_not_depend_on_the_machine_or_the_version():
     # pinned: certificates out there name models by it
-    digest = bundle._digest({"a": np.arange(3, dtype="<i4"), "b": np.array(b"xy")})
+    digest = layout.digest({"a": np.arange(3, dtype="<i4"), "b": np.array(b"xy")})
     expected = "a <i4 [3]\n" + "\0\0\0\0\1\0\0\0\2\0\0\0" + "b |S2 []\n" + "xy"
     assert digest == hashlib.sha256(expected.encode()).hexdigest()
 
@@ -309,42 +419,80 @@ def test_reading_needs_neither_torch_nor_lava(path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda b: {"classes": b.classes[:-1]}, "the read-out has width 4, but there are 3 classes"),
-        (lambda b: {"classes": ("a", "b", "c", "a")}, "4 classes, of which 3 are distinct"),
-        (lambda b: {"classes": ("a", "b", "c", "\x1b[2J")}, "is not printable text"),
-        (lambda b: {"host": specs.random_host(np.random.default_rng(0), 8, 16)}, "the host's drive has width 8"),
-        (lambda b: {"host": specs.random_host(np.random.default_rng(0), 16, 8)}, "the host's belief has width 8"),
-        (lambda b: {"recipe": None}, "recipe is a NoneType, expected a table"),
-        (lambda b: {"record": {"x": float("nan")}}, "record is not plain data"),
-        (lambda b: {"record": {"x": np.float32(1)}}, "record is not plain data"),
-        (lambda b: {"record": {"x": 2**60}}, "exceeds 2\\^53"),
-        (lambda b: {"record": {"x": "\ud800"}}, "record is not plain data"),
-        (lambda b: {"versions": {"x": 1}}, "versions: x is 1, expected text"),
-        (lambda b: {"golden": dataclasses.replace(b.golden, spikes=b.golden.spikes * 2)}, "golden: spikes 0..2"),
-        (lambda b: {"golden": dataclasses.replace(b.golden, spikes=b.golden.spikes[1:])}, "golden: spikes is uint8"),
-        (lambda b: {"golden": dataclasses.replace(b.golden, points=b.golden.points[:, 1:])}, "golden: points is int16"),
-        (lambda b: {"golden": dataclasses.replace(b.golden, points=b.golden.points[:1])}, "golden: host_drives_int is"),
-        (lambda b: {"golden": dataclasses.replace(b.golden, points=b.golden.points[0])}, "golden: points have shape"),
-        (lambda b: {"host": _loud(b.host)}, "host: edge_in: sums can reach"),
+        (lambda b: with_classes(*b.classes[:-1]), "the read-out has 4 rows, but there are 3 classes"),
+        (lambda b: with_classes("a", "b", "c", "a"), "4 classes, of which 3 are distinct"),
+        (lambda b: with_classes("a", "b", "c", "\x1b[2J"), "is not printable text"),
+        (lambda b: of_width("mixer", 8), "width 8 of embeddings of the mixer, but there are 16 of the scene"),
+        (lambda b: of_width("scene", 8), "width 16 of embeddings of the mixer, but there are 8 of the scene"),
+        (lambda b: of_width("head", 8, 16), "width 16 of the mixer's drive, but there are 8 inputs of the head"),
+        (lambda b: of_width("belief", 8), "width 8 of the belief, but there are 16 neurons in the head's last layer"),
+        (lambda b: of_width("policy", 8), "width 8 of beliefs of the policy, but there are 16 neurons"),
+        (lambda b: of_width("task", 8), "width 8 of beliefs of the task, but there are 16 neurons"),
+        (lambda b: with_budget(0), "budget 0, at least 1 is needed"),
+        (lambda b: with_budget(7), "budget 7, but there are 6 places to look at"),
+        (lambda b: dataclasses.replace(b, recipe=None), "recipe is a NoneType, expected a table"),
+        (lambda b: dataclasses.replace(b, record={"x": float("nan")}), "record is not plain data"),
+        (lambda b: dataclasses.replace(b, record={"x": np.float32(1)}), "record is not plain data"),
+        (lambda b: dataclasses.replace(b, record={"x": 2**60}), "exceeds 2\\^53"),
+        (lambda b: dataclasses.replace(b, record={"x": "\ud800"}), "record is not plain data"),
+        (lambda b: dataclasses.replace(b, versions={"x": 1}), "versions: x is 1, expected text"),
+        (lambda b: with_golden(b, spikes=b.golden.spikes * 2), "golden: spikes 0..2"),
+        (lambda b: with_golden(b, spikes=b.golden.spikes[1:]), "golden: spikes is uint8"),
+        (lambda b: with_golden(b, inputs=b.golden.inputs.astype(np.int32)), "golden: inputs is int32"),
+        (lambda b: with_golden(b, inputs=b.golden.inputs[:1]), "golden: host_drives_int is"),
+        (lambda b: with_golden(b, inputs=b.golden.inputs[0]), "golden: host_drives_int is"),
+        (lambda b: with_golden(b, inputs=b.golden.inputs[0, 0, 0]), "golden: inputs have shape"),
+        (lambda b: with_golden(b, host_drives_int=b.golden.host_drives_int[1:]), "golden: host_drives_int is"),
+        (lambda b: loud(b), "scene: edge_in: sums can reach"),
     ],
 )
 def test_parts_that_do_not_belong_together_are_refused(change, said):
-    plain = make()
     with pytest.raises(ConfigError, match=said):
-        dataclasses.replace(plain, **change(plain))
+        change(make())
 
 
-def _loud(host):
-    return dataclasses.replace(host, edge_in_weight=np.full_like(host.edge_in_weight, 1e30))
+def of_width(section: str, *widths: int) -> Bundle:
+    """A section of a model of other widths."""
+    rng = np.random.default_rng(0)
+    new = {
+        "scene": specs.random_scene,
+        "mixer": specs.random_mixer,
+        "head": specs.random_head,
+        "belief": lambda rng, n: Norm(np.ones(n, np.float32), np.zeros(n, np.float32)),
+        "policy": specs.random_policy,
+        "task": specs.random_task,
+    }[section](rng, *widths)
+    plain = make()
+    return dataclasses.replace(plain, model=dataclasses.replace(plain.model, **{section: new}))
+
+
+def with_budget(budget: int) -> Bundle:
+    plain = make()
+    return dataclasses.replace(plain, model=dataclasses.replace(plain.model, budget=budget))
+
+
+def with_golden(b: Bundle, **changes: np.ndarray) -> Bundle:
+    return dataclasses.replace(b, golden=dataclasses.replace(b.golden, **changes))
+
+
+def loud(b: Bundle) -> Bundle:
+    edge_in = b.model.scene.edge_in
+    return changed(b, "scene", edge_in=dataclasses.replace(edge_in, weight=np.full_like(edge_in.weight, 1e30)))
+
+
+@pytest.mark.parametrize("inputs", [lambda i: i[:, :5], lambda i: i[..., :2], lambda i: i[:, 0], lambda i: i[:, 0, 0]])
+def test_golden_inputs_that_are_no_clouds_are_told_when_they_are_used(inputs):
+    plain = make()
+    with pytest.raises(AspError, match="cloud"):
+        bundle.golden_mismatches(with_golden(plain, inputs=np.ascontiguousarray(inputs(plain.golden.inputs))))
 
 
 def test_sums_that_could_wrap_in_int32_are_refused():
     plain = make()
     layer = dataclasses.replace(plain.head.layers[0], weight_int=np.full((16, 5000), 254))
-    host = specs.random_host(np.random.default_rng(0), 16, 16)
     with pytest.raises(ConfigError, match="layer 1: synaptic sums can reach 41614090000, int32 ends at 2147483647"):
-        bundle.check_synaptic_sums(dataclasses.replace(plain.head, layers=(layer,)))
-    bundle.check_synaptic_sums(plain.head, host.drive_bound())
+        check_synaptic_sums(dataclasses.replace(plain.head, layers=(layer,)))
+    check_synaptic_sums(plain.head, plain.model.drive_bound())
 
 
 @pytest.mark.parametrize("bits", [12.0, True, "12", None])
@@ -356,7 +504,7 @@ def test_a_state_scale_that_is_no_whole_power_is_refused(bits):
 
 def test_golden_vectors_that_overflow_are_refused():
     plain = make()
-    with pytest.raises(ConfigError, match="the 24-bit state overflows"):
+    with pytest.raises(ConfigError, match="the state overflows"):
         golden_of(plain, np.full((30, 2, 16), 32767))
     with pytest.raises(ConfigError, match=r"expected \[T, batch, 16\]"):
         golden_of(plain, np.zeros((3, 2, 15), np.int64))
@@ -364,15 +512,16 @@ def test_golden_vectors_that_overflow_are_refused():
 
 def test_golden_clouds_tell_when_the_host_is_another_one(path):
     found = read(path)
-    host = dataclasses.replace(found.host, gates_bias=found.host.gates_bias + np.float32(0.1))
-    assert bundle.golden_mismatches(dataclasses.replace(found, host=host)) > 50
+    gates = found.model.mixer.gates
+    other = changed(found, "mixer", gates=dataclasses.replace(gates, bias=gates.bias + np.float32(0.1)))
+    assert bundle.golden_mismatches(other) > 50
 
 
 def test_a_bundle_of_an_earlier_version_is_refused_with_what_to_do(path):
     data = bytearray(path.read_bytes())
     data[16:20] = struct.pack("<I", 1)
     path.write_bytes(data)
-    with pytest.raises(InputError, match=r"format version 1, this program reads 2; export its checkpoint again"):
+    with pytest.raises(InputError, match=r"format version 1, this program reads 2 and 3; export its checkpoint again"):
         read(path)
 
 
@@ -431,15 +580,15 @@ def test_a_missing_file_is_missing(tmp_path):
 
 def test_another_version_is_refused(path):
     data = bytearray(path.read_bytes())
-    data[16] = 3
+    data[16] = 4
     path.write_bytes(data)
-    assert "format version 3, this program reads 2" in refused(path)
+    assert refused(path).endswith("format version 4, this program reads 2 and 3")
 
 
 def test_a_file_of_absurd_size_is_not_even_read(path):
     with open(path, "r+b") as file:
-        file.truncate(bundle.MAX_FILE + 1)
-    assert f"{bundle.MAX_FILE + 1} bytes, a bundle has at most" in refused(path)
+        file.truncate(MAX_FILE + 1)
+    assert f"{MAX_FILE + 1} bytes, a bundle has at most" in refused(path)
 
 
 def edited(path, edit) -> str:
@@ -457,6 +606,10 @@ def replaced(name, data, **how):
 
 def removed(name):
     return lambda file: file.__delitem__(name)
+
+
+def added(name, data):
+    return lambda file: file.create_dataset(name, data=data)
 
 
 def linked(name, target):
@@ -482,18 +635,14 @@ ZEROS = np.zeros((16, 16), np.int16)
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (removed("asp"), "asp/about/licence is missing"),
         (removed("layer"), "layers []: expected 0, 1, ..."),
         (removed("layer/0"), "layers [1]: expected 0, 1, ..."),
-        (removed("asp/host/edge/in_bias"), "asp/host/edge/in_bias is missing"),
-        (lambda f: f.create_dataset("asp/host/embedding/in_bias", data=np.zeros(16, "<f4")), "in_weight is missing"),
-        (lambda f: f.create_dataset("asp/host/edge/extra", data=1), "asp/host/edge/extra: unknown"),
         (lambda f: f.create_dataset("extra", data=1), "extra: unknown"),
         (lambda f: f.attrs.__setitem__("note", 1), "/: attributes"),
         (replaced(WEIGHT, ZEROS.astype("<i8")), "layer/0/weight: is int64, expected <i2"),
         (replaced(WEIGHT, ZEROS.astype(">i2")), "layer/0/weight: of a type that is not read here"),
         (replaced(WEIGHT, ZEROS[0]), "layer/0/weight: 1 dimensions, expected 2"),
-        (replaced(WEIGHT, ZEROS[:, :5]), "the host's drive has width 16, but there are 5 inputs of layer 1"),
+        (replaced(WEIGHT, ZEROS[:, :5]), "width 16 of the mixer's drive, but there are 5 inputs of the head"),
         (replaced(WEIGHT, ZEROS[:5]), "layer 1: bias has shape [16], expected [5]"),
         (replaced(WEIGHT, ZEROS + 3), "layer 1: weight 3 is odd, weights are even"),
         (replaced(WEIGHT, ZEROS + 256), "layer 1: weight 256 exceeds 254"),
@@ -505,9 +654,8 @@ ZEROS = np.zeros((16, 16), np.int16)
         (linked(WEIGHT, h5py.ExternalLink("other.net", "/layer/0/weight")), "layer/0: a soft or external link"),
         (replaced("layer/0/shape", np.array([15])), "layer/0/shape: does not fit the rest of the bundle"),
         (replaced("layer/0/neuron/type", np.bytes_(b"CUBA")), "layer/0/neuron/type: does not fit the rest"),
-        (replaced("asp/version", np.array(3)), "format version 3, this program reads 2"),
+        (replaced("asp/version", np.array(4)), "asp/version is 4, the user block says"),
         (replaced("asp/format", np.bytes_(b"other")), "asp/format is not 'asp-neuro bundle'"),
-        (replaced("asp/model/timing", np.bytes_(b"free")), "timing 'free' is not known"),
         (replaced("asp/model/factor", np.full((2, 16), np.nan)), "asp/model/factor: holds values that are not finite"),
         (replaced("asp/model/factor", np.full((2, 16), 1e300)), "layer 1: factors 1e+300..1e+300 are outside"),
         (replaced("asp/model/factor", np.ones((3, 16))), "asp/model/factor: 3 rows for 2 layers"),
@@ -518,16 +666,80 @@ ZEROS = np.zeros((16, 16), np.int16)
         (replaced("asp/about/recipe", np.bytes_(b"9" * 10**6)), "asp/about/recipe: not the JSON"),
         (replaced("asp/about/recipe", np.bytes_(b'{"a":1,"a":2}')), "asp/about/recipe: does not fit the rest"),
         (replaced("asp/about/recipe", np.bytes_(b'{ "a":1}')), "asp/about/recipe: does not fit the rest"),
-        (replaced("asp/model/policy", np.bytes_(b'{"maks":true}')), "unknown key 'maks'; did you mean 'mask'"),
-        (replaced("asp/model/chunking", np.bytes_(b"{}")), "asp/model/chunking: n_points is missing"),
         (replaced("asp/exit/plan", np.bytes_(b"{}")), "plan: "),
         (replaced("asp/about/licence", "of any length", dtype=h5py.string_dtype()), "asp/about/licence: of a type"),
+        (replaced("asp/about/licence", np.bytes_(b"3")), "the licence is not a text"),
         (replaced("asp/golden/spikes", np.zeros(3, [("a", "i4")])), "asp/golden/spikes: of a type"),
     ],
 )
-def test_an_edited_file_with_hashes_that_fit_is_refused_for_its_reason(path, edit, said):
+@FORMATS
+def test_an_edited_file_with_hashes_that_fit_is_refused_for_its_reason(path, edit, said, version):
+    plain = make(version=version)
+    write(path, plain)
     if said == "plan: ":
-        write(path, make(plan=promises(model_sha256(make()))[0]))
+        write(path, dataclasses.replace(plain, plan=promises(model_sha256(plain))[0]))
+    assert said in edited(path, edit)
+
+
+POLICY, CHUNKING = "asp/model/policy/settings", "asp/model/scene/settings"
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (removed("asp"), "asp/model/scene/kind is missing"),
+        (removed("asp/about"), "asp/about/licence is missing"),
+        (removed("asp/model/scene/edge_in/bias"), "asp/model/scene/edge_in/bias is missing"),
+        (added("asp/model/scene/chunk/bias", np.zeros(16, "<f4")), "asp/model/scene/chunk/weight is missing"),
+        (added("asp/model/scene/edge_in/extra", 1), "asp/model/scene/edge_in/extra: unknown, a bundle of version 3"),
+        (added("asp/golden/points", np.zeros((2, 96, 3), "<i2")), "asp/golden/points: unknown, a bundle of version 3"),
+        (replaced("asp/version", np.array(2)), "asp/version is 2, the user block says 3"),
+        (replaced("asp/model/scene/kind", np.bytes_(b"smell")), "scene 'smell' is not known; known: cloud"),
+        (replaced("asp/model/scene/kind", np.bytes_(b"clouds")), "scene 'clouds' is not known; did you mean 'cloud'"),
+        (replaced("asp/model/task/kind", np.bytes_(b"sing")), "task 'sing' is not known; known: classify"),
+        (replaced("asp/model/form", np.bytes_(b"liquid")), "form 'liquid' is not known; known: soft"),
+        (removed("asp/model/task/kind"), "asp/model/task/kind is missing"),
+        (replaced("asp/model/form", np.bytes_(b"x" * 65)), "asp/model/form: is |S65 [], expected a short text"),
+        (replaced("asp/model/form", np.array(3)), "asp/model/form: is int64 [], expected a short text"),
+        (replaced("asp/model/form", np.zeros(2, "S4")), "asp/model/form: is |S4 [2], expected a short text"),
+        (replaced("asp/model/budget", np.array(0)), "budget 0, at least 1 is needed"),
+        (replaced("asp/model/budget", np.array(7)), "budget 7, but there are 6 places"),
+        (replaced("asp/model/budget", np.array(5)), "golden: host_drives_int is int32"),
+        (replaced(POLICY, np.bytes_(b'{"maks":true}')), "unknown key 'maks'; did you mean 'mask'"),
+        (replaced(POLICY, np.bytes_(b'{"mask":1,"scorer":"bilinear"}')), "mask = 1 must be true or false"),
+        (replaced(POLICY, np.bytes_(b'{"mask":true,"scorer":"best"}')), "unknown scorer 'best'"),
+        (replaced(POLICY, np.bytes_(b'{"mask":true}')), f"{POLICY}: scorer is missing"),
+        (replaced(POLICY, np.bytes_(b"[]")), f"{POLICY}: not a table"),
+        (replaced(CHUNKING, np.bytes_(b"{}")), f"{CHUNKING}: chunking is missing"),
+        (replaced(CHUNKING, np.bytes_(b'{"chunking":{}}')), f"{CHUNKING}: does not fit the rest of the bundle"),
+        (replaced(CHUNKING, np.bytes_(b'{"chunking":{"n_points":1}}')), "need at most n_points = 1"),
+        (replaced(CHUNKING, np.bytes_(b'{"chunking":{"n_points":1.5}}')), "n_points = 1.5 must be a whole number"),
+        (replaced("asp/model/mixer/settings", np.bytes_(b'{"a":1}')), "unknown key 'a'"),
+        (replaced("asp/model/belief/gain", np.zeros(5, "<f4")), "belief: bias is float32 [16], expected float32 [n]"),
+    ],
+)
+def test_an_edited_section_of_format_3_is_refused_for_its_reason(path, edit, said):
+    assert said in edited(path, edit)
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (removed("asp"), "asp/about/licence is missing"),
+        (removed("asp/host/edge/in_bias"), "asp/host/edge/in_bias is missing"),
+        (added("asp/host/embedding/in_bias", np.zeros(16, "<f4")), "in_weight is missing"),
+        (added("asp/host/edge/extra", 1), "asp/host/edge/extra: unknown, a bundle of version 2"),
+        (added("asp/model/form", np.bytes_(b"soft")), "asp/model/form: unknown, a bundle of version 2"),
+        (replaced("asp/version", np.array(3)), "asp/version is 3, the user block says 2"),
+        (replaced("asp/model/timing", np.bytes_(b"free")), "timing 'free' is not known; known: ticked"),
+        (replaced("asp/model/policy", np.bytes_(b'{"maks":true}')), "unknown key 'maks'; did you mean 'mask'"),
+        (replaced("asp/model/chunking", np.bytes_(b"{}")), "asp/model/chunking: n_points is missing"),
+        (replaced("asp/model/classes", np.bytes_(b"{}")), "the classes are not a list"),
+        (replaced("asp/host/belief/gain", np.zeros(5, "<f4")), "belief: bias is float32 [16], expected float32 [n]"),
+    ],
+)
+def test_an_edited_host_of_format_2_is_refused_for_its_reason(path, edit, said):
+    write(path, make(version=FORMAT_2))
     assert said in edited(path, edit)
 
 
@@ -557,7 +769,7 @@ def test_a_file_may_be_opened_again_by_other_programs(path):
 
 
 def test_finding_by_name_by_file_and_by_default(path, monkeypatch, tmp_path):
-    monkeypatch.setattr(bundle, "shipped", lambda: {"compact": path})
+    monkeypatch.setattr(importlib.import_module("asp_neuro.bundle.find"), "shipped", lambda: {"compact": path})
     monkeypatch.chdir(tmp_path)
     assert bundle.find("compact") == path
     assert bundle.find(path) == path
@@ -576,7 +788,9 @@ def test_what_is_shipped_can_be_read():
 
 def test_the_description_says_what_is_inside(path):
     text = bundle.describe(read(path))
-    for word in (model_sha256(make()), "class 0, class 1", "16 groups of 8", "ticked", "certificate: none"):
+    for word in (model_sha256(make()), "class 0, class 1", "n_groups 16, group_size 8", "certificate: none"):
+        assert word in text
+    for word in ("format     3", "6 of 6 places", "cloud, ", "classify, ", "soft form", "scorer bilinear, mask True"):
         assert word in text
     for word in ("academic research", "deploy_accuracy = 0.9", "numpy 1.26.4", 'name = "small"', "2^14"):
         assert word in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 from test_bundle import make, model_sha256, promises, with_certificate, write
 
+from asp_neuro.bundle import FORMAT_2, FORMAT_3
+
 SCRIPT = Path(__file__).with_name("bundle_mutants.py")
 SECONDS = 300  # for a child on a busy machine; one that hangs is ended by its own alarm
 
 
-def read_mutants(folder: Path, first: int, end: int) -> dict:
+def read_mutants(folder: Path, first: int, end: int, version: int = FORMAT_3) -> dict:
     """What became of mutants first..end-1; a crash, a hang or a traceback fails the test and names the mutant."""
-    plain = make()
+    plain = dataclasses.replace(make(), version=version)
     good = folder / f"good-{first}.net"
     write(good, with_certificate(plain, *promises(model_sha256(plain))))
     done = subprocess.run(
@@ -38,17 +41,19 @@ def tally(found: list[dict]) -> dict[str, tuple[int, int]]:
     return total
 
 
-def test_two_hundred_mutants(tmp_path):
-    counts = tally([read_mutants(tmp_path, 0, 200)])
+@pytest.mark.parametrize("version", [FORMAT_2, FORMAT_3])
+def test_two_hundred_mutants(tmp_path, version):
+    counts = tally([read_mutants(tmp_path, 0, 200, version)])
     assert sum(map(sum, counts.values())) == 200
     assert sum(counts["raw"]) == 100
     assert sum(refused for refused, _ in counts.values()) > 150
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("version", [FORMAT_2, FORMAT_3])
 @pytest.mark.parametrize("batch", range(4))
-def test_two_thousand_mutants_in_batches(tmp_path, batch):
-    counts = tally([read_mutants(tmp_path, 1000 * (batch + 1), 1000 * (batch + 1) + 500)])
+def test_two_thousand_mutants_in_batches(tmp_path, batch, version):
+    counts = tally([read_mutants(tmp_path, 1000 * (batch + 1), 1000 * (batch + 1) + 500, version)])
     assert sum(map(sum, counts.values())) == 500
     assert sum(counts["raw"]) == 250  # the other half has hashes that fit: the parser itself is reached
     assert len(counts) > 15  # kinds
@@ -57,7 +62,8 @@ def test_two_thousand_mutants_in_batches(tmp_path, batch):
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", range(40))
 def test_forty_thousand_mutants(tmp_path, batch):
-    read_mutants(tmp_path, 1_000_000 + 1000 * batch, 1_000_000 + 1000 * (batch + 1))
+    version = FORMAT_2 if batch % 4 == 3 else FORMAT_3
+    read_mutants(tmp_path, 1_000_000 + 1000 * batch, 1_000_000 + 1000 * (batch + 1), version)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ import numpy as np
 from asp_neuro import plain, scenes, tasks
 from asp_neuro.bundle import version_2
 from asp_neuro.bundle.netx import LAYOUTS, STRING, Kinds, string
-from asp_neuro.bundle.records import FORMAT_2, FORMAT_3, Bundle, Golden, one_line, parse_json
+from asp_neuro.bundle.records import FORMAT_2, Bundle, Golden, one_line, parse_json
 from asp_neuro.errors import InputError, nearest
 from asp_neuro.grid.sections import Norm, build, declared, leaves, members, settings
 from asp_neuro.heads.spec import HeadSpec
@@ -261,6 +261,3 @@ def read_json(place: str, held: Mapping[str, np.ndarray]) -> Any:
         return parse_json(held[place].tobytes().decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{place}: not the JSON that is written here ({one_line(error)})") from None
-
-
-VERSIONS = (FORMAT_2, FORMAT_3)

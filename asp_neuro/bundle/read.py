@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.bundle import plain_hdf5
-from asp_neuro.bundle.layout import FORMAT, HASH, VERSIONS, Table, assemble, contents, read_names, table
+from asp_neuro.bundle.layout import FORMAT, HASH, Table, assemble, contents, read_names, table
 from asp_neuro.bundle.netx import STRING
-from asp_neuro.bundle.records import Bundle, one_line
+from asp_neuro.bundle.records import VERSIONS, Bundle, one_line
 from asp_neuro.bundle.write import HEADER, MAGIC, MAX_FILE, USER_BLOCK
 from asp_neuro.errors import AspError, InputError, MissingError
 

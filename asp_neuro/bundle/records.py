@@ -18,6 +18,7 @@ from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, check_synaptic_sums
 from asp_neuro.model.spec import Model, ModelSpec
 
 FORMAT_2, FORMAT_3 = 2, 3  # 2: clouds and classes only, a flat host; still read, and hashed as it was
+VERSIONS = (FORMAT_2, FORMAT_3)
 MAX_LAYERS = 8
 MAX_WHOLE = 2**53  # whole numbers in JSON
 
@@ -48,6 +49,8 @@ class Bundle:
     version: int = FORMAT_3
 
     def __post_init__(self) -> None:
+        if self.version not in VERSIONS:
+            raise ConfigError(f"format {self.version} is not written here; known: {', '.join(map(str, VERSIONS))}")
         for name in ("recipe", "record", "versions", "plan", "certificate"):
             value = getattr(self, name)
             if value is None and name in ("plan", "certificate"):

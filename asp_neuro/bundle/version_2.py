@@ -91,19 +91,13 @@ def contents(held: Mapping[str, np.ndarray], model: ModelSpec) -> dict[str, np.n
     for name, places in PLACES.items():
         out |= {f"asp/host/{places[path]}": array for path, array in leaves(getattr(model, name)).items()}
     parts: dict[str, Any] = {
-        "chunking": plain.of(_plain_chunking(scene.chunking)),
+        "chunking": plain.of(scene.chunking),
         "classes": list(task.classes),
         "policy": {"scorer": model.policy.scorer, "mask": bool(model.policy.mask)},
     }
     out |= {f"asp/model/{name}": string(plain.text(value)) for name, value in parts.items()}
     out["asp/model/timing"] = string(TIMING)
     return out
-
-
-def _plain_chunking(how: Chunking) -> Chunking:
-    """With Python's own numbers, whatever it was made with."""
-    whole = {name: int(getattr(how, name)) for name in WHOLE}
-    return Chunking(**whole, overlap=float(how.overlap), radius=None if how.radius is None else float(how.radius))
 
 
 def model(held: Mapping[str, np.ndarray], head: HeadSpec) -> ModelSpec:

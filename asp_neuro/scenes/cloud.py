@@ -63,6 +63,11 @@ class Chunking:
                 f"group_size = {self.group_size} (at least 1), overlap = {self.overlap} (at least 1), "
                 f"radius = {self.radius} (none, or above 0)"
             )
+        for name, value in vars(self).items():  # Python's own numbers, one text of each in JSON
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value.item())
+        object.__setattr__(self, "overlap", float(self.overlap))
+        object.__setattr__(self, "radius", None if self.radius is None else float(self.radius))
 
     @property
     def n_distinct(self) -> int:
