@@ -18,8 +18,6 @@ from asp_neuro.model import prefix
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.runtime import deployment, energy, hardware
 from asp_neuro.runtime.energy import Activity, Component, Estimate, Price, components, measure, phase_boundary
-from asp_neuro.scenes.cache import chunks_of
-from asp_neuro.scenes.cloud import cut
 
 PRICES = hardware.prices()
 PAPER = Price(**PRICES.values["cmos_45nm"])
@@ -101,8 +99,8 @@ def test_the_three_regimes_of_the_paper():
 
 def test_counts_by_hand():
     rng = np.random.default_rng(0)
-    p = specs.random_perceiver(rng, width=16, n_neurons=16, n_layers=3, n_classes=4)
-    found = components(p.host, p.head, p.chunking, Activity(2.0, 3.0, (0.25, 0.5, 0.1)))
+    model = specs.random_model(rng, width=16, n_neurons=16, n_layers=3, n_classes=4)
+    found = components(model, Activity(2.0, 3.0, (0.25, 0.5, 0.1)))
     rows = {c.name: (c.macs, c.synapses, c.accumulates, c.once) for c in found}
     assert rows == {
         "encoder": (3 * (8 * (6 * 8 + 8 * 12) + 15 * 16 + 16 * 16), 0, 0, False),
@@ -117,32 +115,28 @@ def test_counts_by_hand():
 
 
 def test_a_chunk_layer_is_paid_once_an_observation():
-    p = specs.random_perceiver(np.random.default_rng(0))
-    host = specs.random_host(np.random.default_rng(0), token_width=20)
-    encoder, mixer, *_ = components(host, p.head, p.chunking, Activity(1.0, 3.0, (0.1, 0.1)))
+    model = specs.random_model(np.random.default_rng(0), token_width=20)
+    encoder, mixer, *_ = components(model, Activity(1.0, 3.0, (0.1, 0.1)))
     assert encoder.macs == 3 * (8 * (6 * 8 + 8 * 12) + 15 * 20 + 20 * 20) + 20 * 16
     assert mixer.macs == 5 * 16 * 16 + 2 * 16
 
 
 def test_moments_cost_six_products_a_point_and_wider_tokens():
-    p = specs.random_perceiver(np.random.default_rng(0))
-    host = specs.random_host(np.random.default_rng(0), moments=True)
-    encoder, *_ = components(host, p.head, p.chunking, Activity(1.0, 3.0, (0.1, 0.1)))
+    model = specs.random_model(np.random.default_rng(0), moments=True)
+    encoder, *_ = components(model, Activity(1.0, 3.0, (0.1, 0.1)))
     assert encoder.macs == 3 * (8 * (6 * 8 + 8 * 12 + 6) + 45 * 16 + 16 * 16)
 
 
 def test_a_first_look_is_paid_once_and_the_outline_once_for_all_chunks():
-    p = specs.random_perceiver(np.random.default_rng(0))
-    host = specs.random_host(np.random.default_rng(0), first_look=5)
-    *_, descriptors = components(host, p.head, p.chunking, Activity(1.0, 1.0, (0.1, 0.1)))
-    assert descriptors.macs == p.chunking.n_chunks * (8 * 8 + 8 * 5 + 5) + 16 * 5
+    model = specs.random_model(np.random.default_rng(0), first_look=5)
+    *_, descriptors = components(model, Activity(1.0, 1.0, (0.1, 0.1)))
+    assert descriptors.macs == 6 * (8 * 8 + 8 * 5 + 5) + 16 * 5
 
 
 @pytest.mark.parametrize(("scorer", "step", "once"), [("geometry", 48, 384), ("additive", 48, 384), ("belief", 176, 0)])
 def test_a_policy_pays_for_what_it_looks_at(scorer, step, once):
-    p = specs.random_perceiver(np.random.default_rng(0))
-    host = dataclasses.replace(p.host, scorer=scorer)
-    *_, policy, descriptors = components(host, p.head, p.chunking, Activity(1.0, 1.0, (0.1, 0.1)))
+    model = specs.random_model(np.random.default_rng(0), scorer=scorer)
+    *_, policy, descriptors = components(model, Activity(1.0, 1.0, (0.1, 0.1)))
     assert (policy.macs, descriptors.macs) == (step, once)
 
 
@@ -154,11 +148,11 @@ def compact():
 @pytest.fixture(scope="module")
 def some(compact):
     clouds = load("shapes", "test").subset(np.arange(24))
-    return compact.perceiver, chunks_of(clouds.points, compact.bundle.chunking, clouds.names)
+    return compact.perceiver, compact.scenes(clouds)
 
 
 def estimate(perceiver, usage) -> Estimate:
-    return Estimate(perceiver.host, perceiver.head, perceiver.chunking, usage, PRICES)
+    return Estimate(perceiver.spec, usage, PRICES)
 
 
 @pytest.mark.parametrize("tau", [None, 0.6])
@@ -172,7 +166,7 @@ def test_counts_are_those_of_the_products_that_are_made(some, tau):
     macs = {c.name: c.macs * n for c in found.parts}
     assert macs["encoder"] == pytest.approx(trace.macs["encoder"], rel=1e-12)
     assert macs["mixer"] == trace.macs["mixer"]
-    fired = sum(o.spikes[0].sum() for o in trace.observations)  # each spike of layer 1 reaches every neuron of layer 2
+    fired = sum(o.spikes[0].sum() for o in trace.states)  # each spike of layer 1 reaches every neuron of layer 2
     layer = perceiver.head.layers[1]
     (second,) = [c for c in found.parts if c.name == "head layer 2"]
     assert second.accumulates * n == pytest.approx(fired * layer.n_neurons, rel=1e-12)
@@ -203,10 +197,21 @@ def test_the_exit_lies_on_the_curve_where_all_stop_alike(some):
     assert (found.curve < found.dense_curve).all()
 
 
+def test_a_budget_below_the_number_of_places_ends_the_curve():
+    rng = np.random.default_rng(1)
+    perceiver = specs.random_perceiver(rng, budget=4)
+    chunks = perceiver.scenes(specs.random_clouds(rng, 5))
+    found = estimate(perceiver, measure(perceiver, [chunks], ExitRule(), "a test"))
+    assert len(found.curve) == found.usage.taken.observations == found.usage.fixed.observations == 4
+    assert found.phase.fraction == 1.0
+    *_, policy, descriptors = found.parts
+    assert (policy.macs, descriptors.macs) == (8 * 16 + 6 * 8, 6 * 8 * 8)  # all six places are looked over
+
+
 def test_a_head_of_one_layer_has_a_boundary_too():
     rng = np.random.default_rng(1)
     perceiver = specs.random_perceiver(rng, n_layers=1)
-    chunks = cut(specs.random_clouds(rng, 5), perceiver.chunking)
+    chunks = perceiver.scenes(specs.random_clouds(rng, 5))
     found = estimate(perceiver, measure(perceiver, [chunks], ExitRule(0.3), "a test"))
     assert found.ratios["head"] == found.ratios["spiking_layers"] == 1.0
     assert found.at_exit / found.fixed_order == pytest.approx(found.phase.fraction / found.phase.boundary())
@@ -234,7 +239,7 @@ def test_an_impossible_activity_is_refused(values, said):
 def test_rates_of_another_head_and_no_clouds_are_refused(some):
     perceiver, _ = some
     with pytest.raises(InputError, match="1 firing rates for 2 layers"):
-        components(perceiver.host, perceiver.head, perceiver.chunking, Activity(1.0, 1.0, (0.5,)))
+        components(perceiver.spec, Activity(1.0, 1.0, (0.5,)))
     with pytest.raises(InputError, match="no clouds"):
         measure(perceiver, [], ExitRule(), "a test")
 

@@ -12,6 +12,7 @@ import specs
 
 from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.model.mixer import MixerSpec
 from asp_neuro.report import to_json
 from asp_neuro.runtime import hardware
 from asp_neuro.runtime.hardware import RULES, CoreUse, Design, HeadStatistics, check, chip, lay_out, words_needed
@@ -20,11 +21,11 @@ LOIHI2 = chip("loihi2")
 LIMITS = LOIHI2.limits
 
 
-def small(seed: int = 0, **sizes: int) -> tuple[HeadSpec, object]:
+def small(seed: int = 0, **sizes: int) -> tuple[HeadSpec, MixerSpec]:
     rng = np.random.default_rng(seed)
     shape = {"width": 8, "n_neurons": 8, "n_layers": 2, **sizes}
     head = specs.random_head(rng, shape["width"], shape["n_neurons"], shape["n_layers"])
-    return head, specs.random_host(rng, shape["width"], shape["n_neurons"])
+    return head, specs.random_mixer(rng, shape["width"])
 
 
 def seen(peak: int = 1000, rate: float = 0.3) -> HeadStatistics:
@@ -33,8 +34,8 @@ def seen(peak: int = 1000, rate: float = 0.3) -> HeadStatistics:
 
 
 def design(**changes: object) -> Design:
-    head, host = small()
-    plain = Design(head, host, LIMITS, lay_out(head, LIMITS), seen())
+    head, mixer = small()
+    plain = Design(head, mixer, LIMITS, lay_out(head, LIMITS), seen())
     return dataclasses.replace(plain, **changes)
 
 
@@ -47,9 +48,9 @@ def core(**changes: int) -> tuple[CoreUse, ...]:
     return (dataclasses.replace(plain, **changes),)
 
 
-def loud_host() -> object:
-    _, host = small()
-    return dataclasses.replace(host, drive_gain=np.full(8, 1e4, np.float32))
+def loud_mixer() -> MixerSpec:
+    _, mixer = small()
+    return dataclasses.replace(mixer, drive=dataclasses.replace(mixer.drive, gain=np.full(8, 1e4, np.float32)))
 
 
 # rule -> a design that breaks it, and the layer, value and limit that must be told
@@ -65,7 +66,7 @@ BROKEN: dict[str, tuple[Callable[[], Design], int | None, float | None, float]] 
         6_710_885,
     ),
     "synaptic_sum": (lambda: design(limits=limits(accumulator_bits=16)), 1, None, 32767),
-    "drive_bits": (lambda: design(host=loud_host()), 1, 32767, 32767),
+    "drive_bits": (lambda: design(mixer=loud_mixer()), 1, 32767, 32767),
     "neurons_per_core": (lambda: design(cores=core(last=4095)), 2, 4096, 4095),
     "input_axons": (lambda: design(cores=core(axons=16001)), 2, 16001, 16000),
     "neuron_groups": (lambda: design(cores=core(groups=9)), 2, 9, 8),
@@ -153,9 +154,9 @@ def test_the_parts_cover_every_neuron_once_and_keep_the_limits(n_neurons):
 
 
 def test_too_many_inputs_for_any_split_is_a_broken_rule_not_an_endless_split():
-    head, host = small(width=64, n_neurons=4, n_layers=1)
+    head, mixer = small(width=64, n_neurons=4, n_layers=1)
     tiny = dataclasses.replace(LOIHI2, limits=limits(synapse_words_per_core=50))
-    report = check(head, host, tiny)
+    report = check(head, mixer, tiny)
     assert not report.fits
     assert {v.rule for v in report.violations} == {"synapse_words"}
     assert report.cores == 4
@@ -192,9 +193,9 @@ def test_a_report_of_a_head_that_does_not_fit_names_rule_layer_value_limit_and_a
 
 
 def test_recorded_runs_are_used_where_they_are_given():
-    head, host = small()
+    head, mixer = small()
     quiet = np.zeros((4, 2, 3, 8), np.int32)
-    report = check(head, host, LOIHI2, membranes=quiet, spikes=quiet.astype(np.uint8))
+    report = check(head, mixer, LOIHI2, membranes=quiet, spikes=quiet.astype(np.uint8))
     assert [(v.rule, v.layer) for v in report.violations] == [("dead_layer", 1), ("dead_layer", 2)]
 
 

@@ -104,9 +104,16 @@ def test_layers_that_do_not_fit_together_are_refused(layers: tuple[LayerSpec, ..
         HeadSpec(layers)
 
 
-def test_free_running_neurons_are_not_known_yet() -> None:
-    with pytest.raises(ConfigError, match="timing 'free' is not known"):
-        HeadSpec((layer(),), timing="free")
+def test_a_form_of_neuron_that_nobody_knows_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(ConfigError, match=r"form of neuron 'free' is not known; known: .*soft"):
+        HeadSpec((layer(),), form="free")
+    with pytest.raises(ConfigError, match="form of neuron 'sotf' is not known; did you mean 'soft'"):
+        HeadSpec((layer(),), form="sotf")
+
+
+def test_a_layer_of_another_form_is_refused() -> None:
+    with pytest.raises(ConfigError, match="layer 2: a int, the soft form has LayerSpec"):
+        HeadSpec((layer(), 3))
 
 
 def test_scales_by_hand() -> None:

@@ -6,6 +6,7 @@ path runs, with the delays and the 24 bits of the real adapters, and must give t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -20,13 +21,15 @@ import specs
 
 from asp_neuro.bundle import Bundle, write
 from asp_neuro.chip import preflight
+from asp_neuro.chip.machines import LOIHI2
 from asp_neuro.chip.preflight import EXTENSION, ExtensionMissing, NoBoard, Node, NotExpressible, OnHost
 from asp_neuro.chip.session import SessionError
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.runtime import hardware
-from asp_neuro.runtime.deployment import answer
-from asp_neuro.scenes.cloud import MAX_CHUNKS, cut
+from asp_neuro.runtime.deployment import answered
+from asp_neuro.scenes.cloud import MAX_CHUNKS
 
 STAND_IN = Path(__file__).parent / "stand_in"
 VARIABLES = ("PARTITION", "BOARD", "NXSDKHOST", "NOSLURM", "SLURM", "LOIHI_GEN", "HOST_BINARY")
@@ -76,6 +79,10 @@ class Place:
             (info / "entry_points.txt").write_text(f"[asp_neuro.loihi2_models]\nSoftLIF = {model}\n")
 
 
+def answer(perceiver, scenes, rule, on_answer=lambda index, answer: None):
+    return answered(LOIHI2, perceiver, scenes, rule, len(scenes), on_answer)
+
+
 def environ(**values: str) -> dict[str, str]:
     return values
 
@@ -87,7 +94,7 @@ def perceiver():
 
 @pytest.fixture(scope="module")
 def chunks(perceiver):
-    return cut(specs.random_clouds(np.random.default_rng(12), 3), perceiver.chunking)
+    return perceiver.scenes(specs.random_clouds(np.random.default_rng(12), 3))
 
 
 # 2: the extension
@@ -105,7 +112,7 @@ def test_each_missing_module_is_named_alone(place, perceiver, module):
 def test_without_the_extension_all_modules_are_listed_and_nothing_is_run(monkeypatch, perceiver, chunks):
     monkeypatch.setattr("asp_neuro.chip.session.simulate", lambda *_, **__: pytest.fail("a session was started"))
     with pytest.raises(ExtensionMissing) as caught:
-        answer(perceiver, chunks, ExitRule(), "loihi2")
+        answer(perceiver, chunks, ExitRule())
     assert all(module in str(caught.value) for module in EXTENSION)
     assert "--backend=sim" in str(caught.value)
 
@@ -253,13 +260,18 @@ def test_a_broken_design_rule_names_layer_and_number(perceiver, monkeypatch):
 
 
 def test_a_tick_on_the_chip_can_count_every_episode():
+    """Each of the places once, whatever their number; places that may be taken again make longer episodes."""
     assert MAX_CHUNKS < 2**preflight.CHIP_TICK_BITS
+    for budget, fits in ((255, True), (256, False)):
+        free = specs.random_perceiver(np.random.default_rng(11), mask=False, budget=budget)
+        with contextlib.nullcontext() if fits else pytest.raises(NotExpressible, match="budget 256, a tick counts to"):
+            preflight.demand_expressible(free)
 
 
 def test_guard_hits_that_do_not_fit_a_tick_are_refused(perceiver):
     deep = HeadSpec((*perceiver.head.layers, *[perceiver.head.layers[1]] * 15))
     with pytest.raises(NotExpressible, match="layer 17: guard hits count to 65552, a tick holds 65535"):
-        preflight.demand_expressible(dataclasses.replace(perceiver, head=deep))
+        preflight.demand_expressible(with_head(perceiver, deep))
 
 
 # In the session
@@ -269,7 +281,11 @@ def with_deep_resets(perceiver):
     """The last layer's spikes take more than fired them, so that membranes get negative."""
     *layers, last = perceiver.head.layers
     last = dataclasses.replace(last, theta_int=3 * last.theta_int)
-    return dataclasses.replace(perceiver, head=HeadSpec((*layers, last)))
+    return with_head(perceiver, HeadSpec((*layers, last)))
+
+
+def with_head(perceiver: Perceiver, head: HeadSpec) -> Perceiver:
+    return Perceiver(dataclasses.replace(perceiver.spec, head=head))
 
 
 @pytest.mark.lava
@@ -281,18 +297,19 @@ def test_with_every_piece_there_the_answers_are_those_of_the_fast_engine(place, 
     monkeypatch.setenv("BOARD", "ncl-og-01,ncl-og-02")
     monkeypatch.setenv("LOIHI_GEN", "N3C1")
     perceiver = with_deep_resets(specs.random_perceiver(np.random.default_rng(11), n_layers=3))
-    chunks = cut(specs.random_clouds(np.random.default_rng(12), 5), perceiver.chunking)
+    chunks = perceiver.scenes(specs.random_clouds(np.random.default_rng(12), 5))
     full = perceiver.answers(chunks, ExitRule())
     rule = ExitRule(tau=float(np.sort([max(found.margins) for found in full])[1:3].mean()))
     want = perceiver.answers(chunks, rule)
     assert {found.exit for found in want} == {ExitReason.THRESHOLD, ExitReason.BUDGET}
     assert any((found.membrane < 0).any() for found in want)  # else the sign would not be missed
     told = []
-    got = answer(perceiver, chunks, rule, "loihi2", on_answer=lambda index, _: told.append(index))
+    got = answer(perceiver, chunks, rule, on_answer=lambda index, _: told.append(index))
     assert told == [0, 1, 2, 3, 4]
     for ours, theirs in zip(got, want, strict=True):
         np.testing.assert_array_equal(ours.membrane, theirs.membrane)
         assert (ours.order, ours.exit, ours.labels) == (theirs.order, theirs.exit, theirs.labels)
+        assert ours.margins == theirs.margins
     profile = json.loads((tmp_path / "profile.json").read_text())
     assert profile["Loihi2ExecutionTime"] == {"avg_time_per_step": 12.5}
     assert profile["Loihi2Power"] == {
@@ -314,16 +331,14 @@ def test_long_ways_are_waited_out_and_unequal_ones_up_to_a_limit(
     place.sinfo(*FIRST_DOWN)
     monkeypatch.setenv("STAND_IN_DELAYS", way_in_and_out)
     monkeypatch.setenv("STAND_IN_READ", read)
-    got = answer(perceiver, chunks[:1], ExitRule(), "loihi2")
+    got = answer(perceiver, chunks[:1], ExitRule())
     assert np.array_equal(got[0].membrane, perceiver.answers(chunks[:1], ExitRule())[0].membrane) == right
 
 
 @pytest.fixture
 def bundle(tmp_path, perceiver):
-    golden = specs.golden(perceiver, specs.random_drives(np.random.default_rng(0), 4, 2, 16))
-    recipe = {"data": {"name": "shapes"}}
-    parts = (perceiver.head, perceiver.host, perceiver.chunking, perceiver.classes, recipe, golden)
-    write(tmp_path / "m.net", Bundle(*parts))
+    golden = specs.golden(perceiver.spec, specs.random_drives(np.random.default_rng(0), 4, 2, 16))
+    write(tmp_path / "m.net", Bundle(perceiver.spec, {"data": {"name": "shapes"}}, golden))
     np.savetxt(tmp_path / "cloud.xyz", specs.random_clouds(np.random.default_rng(3), 1)[0])
     return tmp_path / "m.net", tmp_path / "cloud.xyz"
 
@@ -359,7 +374,7 @@ def test_a_controller_that_leaves_after_the_check_is_no_board(place, perceiver, 
     place.program("sinfo.list", (place.programs / "sinfo").read_text())
     place.program("sinfo", f'[ -e {once} ] && exit 1; : > {once}; exec "{place.programs / "sinfo.list"}"')
     with pytest.raises(NoBoard, match="Lava refused the board that was found"):
-        answer(perceiver, chunks, ExitRule(), "loihi2")
+        answer(perceiver, chunks, ExitRule())
 
 
 def test_a_run_without_the_extension_exits_2(cli, bundle):

@@ -22,7 +22,7 @@ from asp_neuro.runtime.kinds import kind
 
 
 def assert_same(one: HeadSpec, other: HeadSpec) -> None:
-    assert (one.timing, len(one.layers)) == (other.timing, len(other.layers))
+    assert (one.form, len(one.layers)) == (other.form, len(other.layers))
     for mine, theirs in zip(one.layers, other.layers, strict=True):
         for field in fields(LayerSpec):
             left, right = np.asarray(getattr(mine, field.name)), np.asarray(getattr(theirs, field.name))
@@ -93,6 +93,15 @@ def test_a_weight_off_the_grid_is_refused(tmp_path):
     graph.nodes["affine_1"].weight[0, 0] += 0.001
     nir.write(tmp_path / "head.nir", graph)
     with pytest.raises(InputError, match="weight is not on the integer grid"):
+        nir_file.read(tmp_path / "head.nir")
+
+
+def test_the_file_says_how_the_neurons_are_timed_and_another_timing_is_refused(tmp_path):
+    graph = nir_file.graph(specs.random_head(np.random.default_rng(0), 4, 4, 1))
+    assert graph.metadata["timing"] == "ticked"  # as in the files of 0.1.0
+    graph.metadata["timing"] = "free"
+    nir.write(tmp_path / "head.nir", graph)
+    with pytest.raises(InputError, match="form of neuron 'free' is not known"):
         nir_file.read(tmp_path / "head.nir")
 
 

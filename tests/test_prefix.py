@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import specs
-from asp_neuro.model.host import Host
 
 from asp_neuro import bundle as bundles
 from asp_neuro.bundle import Bundle
@@ -16,12 +17,12 @@ from asp_neuro.data import load
 from asp_neuro.errors import CheckFailed
 from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.model import prefix
-from asp_neuro.model.episode import _Batch
+from asp_neuro.model.episode import Batch
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.prefix import compare, first_difference, recomputing, streaming
+from asp_neuro.model.spec import Model
 from asp_neuro.runtime.deployment import open_bundle
-from asp_neuro.scenes.cache import chunks_of
 from asp_neuro.scenes.cloud import Chunking, Chunks
 
 COMPACT = Chunking()  # G=64, K=16, M=16
@@ -29,11 +30,11 @@ MODELS_FOLDER = Path(prefix.__file__).parents[1] / "models"
 RULES = (ExitRule(), ExitRule(0.3, certified=True))
 
 
-def untrained(**host_parts: Any) -> Perceiver:
+def untrained(**parts: Any) -> Perceiver:
     rng = np.random.default_rng(0)
-    head = specs.random_head(rng, 64, 64, 2)
-    host = specs.random_host(rng, 64, 64, 8, **host_parts)
-    return Perceiver(head, host, COMPACT, load("shapes", "test", n_points=64).classes)
+    model = specs.random_model(rng, 64, 64, n_classes=8, chunking=COMPACT, **parts)
+    task = replace(model.task, classes=load("shapes", "test", n_points=64).classes)
+    return Perceiver(replace(model, task=task))
 
 
 def trained() -> Perceiver:
@@ -45,15 +46,16 @@ MODELS = {
     "with a chunk layer": lambda: untrained(token_width=80),
     "with moments": lambda: untrained(moments=True),
     "with a first look": lambda: untrained(first_look=12),
+    "with a small budget": lambda: untrained(budget=7),
     "trained": trained,
 }
 
 
 def shapes(perceiver: Perceiver, n: int | None = None) -> Chunks:
     """Test clouds of the built-in shapes."""
-    clouds = load("shapes", "test", n_points=perceiver.chunking.n_points)
+    clouds = load("shapes", "test", n_points=perceiver.spec.scene.chunking.n_points)
     clouds = clouds if n is None else clouds.subset(range(0, len(clouds), len(clouds) // n))
-    return chunks_of(clouds.points, perceiver.chunking, clouds.names)
+    return perceiver.scenes(clouds.points, clouds.names, cache=True)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def test_streaming_equals_the_prefix_form_bit_for_bit(model: str, rule: ExitRule
     report = compare(perceiver, [chunks[:15], chunks[15:]], rule)
     assert report["equal"]
     assert report["n"] == len(chunks) >= 24
-    full = len(chunks) * perceiver.chunking.n_chunks
+    full = len(chunks) * perceiver.budget
     assert report["observations"] == full if rule.tau is None else report["observations"] < full
 
 
@@ -94,28 +96,61 @@ def test_the_record_is_that_of_the_answers(some) -> None:
     perceiver, chunks = some
     for rule in RULES:
         answers, ends = perceiver.answers(chunks, rule), recomputing(perceiver, chunks, rule).ends
-        assert [(a.order, a.labels, a.exit) for a in answers] == [(e.order, e.labels, e.exit) for e in ends]
+        told = [(a.order, a.labels, a.margins, a.exit) for a in answers]
+        assert told == [(e.order, e.labels, e.margins, e.exit) for e in ends]
 
 
 # Costs
 
 
-def test_the_prefix_form_costs_half_of_m_plus_one_times_as_much(some) -> None:
-    perceiver, chunks = some
-    report = compare(perceiver, [chunks], ExitRule())
-    expected = (perceiver.chunking.n_chunks + 1) / 2
-    assert report["ratio"]["mixer"] == expected
-    assert report["ratio"]["head"] == expected
-    twice = chunks.belongs().sum() / chunks.belongs().any(axis=1).sum()  # streaming encodes a shared group once
-    assert twice > 1.2
-    assert report["ratio"]["encoder"] == pytest.approx(expected * twice, rel=0.1)  # chunks differ in size
+def n_encoded(chunks: Chunks, orders: list[tuple[int, ...]]) -> tuple[int, int]:
+    """Groups that the streaming form and the prefix form encode for these orders, from the record alone.
+
+    Streaming: a group in two chunks once. Prefix: the same, but at every observation anew.
+    """
+    once = again = 0
+    for belongs, order in zip(chunks.belongs(), orders, strict=True):
+        seen = [int(belongs[list(order[:t])].any(axis=0).sum()) for t in range(1, len(order) + 1)]
+        once += seen[-1]
+        again += sum(seen)
+    return once, again
+
+
+@pytest.mark.parametrize("rule", RULES, ids=("budget", "exit"))
+@pytest.mark.parametrize("model", ["untrained", "with a chunk layer"])
+def test_the_prefix_form_costs_what_its_observations_do_again(model: str, rule: ExitRule) -> None:
+    perceiver = MODELS[model]()
+    chunks = shapes(perceiver, 24)
+    report = compare(perceiver, [chunks[:10], chunks[10:]], rule)
+    orders = [end.order for end in streaming(perceiver, chunks, rule).ends]
+    taken = np.array([len(order) for order in orders])
+    repeats = (taken * (taken + 1)).sum() / 2 / taken.sum()
+    assert report["ratio"]["mixer"] == report["ratio"]["head"] == repeats
+    once, again = n_encoded(chunks, orders)
+    scene = perceiver.spec.scene
+    per_chunk = scene.macs(0)
+    per_group = scene.macs(1) - per_chunk
+    assert (per_chunk > 0) == (model == "with a chunk layer")
+    expected = {
+        "streaming": once * per_group + taken.sum() * per_chunk,
+        "prefix": again * per_group + (taken * (taken + 1)).sum() // 2 * per_chunk,
+    }
+    assert {form: report[form]["macs"]["encoder"] for form in expected} == expected
+    assert report["ratio"]["encoder"] == expected["prefix"] / expected["streaming"]
+    assert chunks.belongs().sum() > 1.2 * chunks.belongs().any(axis=1).sum()  # shared groups are many
     assert report["prefix"]["seconds"] > report["streaming"]["seconds"] > 0.0
+
+
+def test_at_full_budget_the_prefix_form_costs_half_of_m_plus_one_times_as_much(some) -> None:
+    perceiver, chunks = some
+    ratio = compare(perceiver, [chunks], ExitRule())["ratio"]
+    assert ratio["mixer"] == ratio["head"] == (perceiver.budget + 1) / 2 == 8.5
 
 
 def test_macs_by_hand() -> None:
     rng = np.random.default_rng(1)
     perceiver = specs.random_perceiver(rng)  # D = H = 16, L = 2, edges 8 and 12, K = 8, M = 6
-    chunks = chunks_of(specs.random_clouds(rng, 3), perceiver.chunking, cache=False)
+    chunks = perceiver.scenes(specs.random_clouds(rng, 3))
     macs = streaming(perceiver, chunks, ExitRule()).macs
     n_groups = int(chunks.belongs().any(axis=1).sum())  # every group is encoded once
     assert n_groups == 3 * 16 < chunks.belongs().sum()
@@ -127,27 +162,34 @@ def test_macs_by_hand() -> None:
 # Planted faults: each makes the streaming form wrong, and the comparison must say so
 
 
+def carry_through(patch: pytest.MonkeyPatch, given: Callable[[list[np.ndarray]], np.ndarray]) -> None:
+    """The streaming form is given this, of all carries so far, wherever it takes up its carry."""
+
+    def keep(batch: Batch, carry: np.ndarray) -> None:
+        vars(batch).setdefault("carries", []).append(carry)
+
+    patch.setattr(Batch, "carry", property(lambda batch: given(batch.carries), keep), raising=False)
+
+
 def stale_carry(patch: pytest.MonkeyPatch) -> None:
-    """The mixer forgets to advance: every step starts from the carry it was given first."""
-    mix = Host.mix
-    patch.setattr(Host, "mix", lambda host, carry, gates: (mix(host, carry, gates)[0], carry))
+    """The carry is not taken up: every step starts from the one it was given first."""
+    carry_through(patch, lambda carries: carries[0][: len(carries[-1])])
 
 
 def carry_of_another_cloud(patch: pytest.MonkeyPatch) -> None:
-    mix = Host.mix
-    patch.setattr(Host, "mix", lambda host, carry, gates: mix(host, np.roll(carry, 1, axis=0), gates))
+    carry_through(patch, lambda carries: np.roll(carries[-1], 1, axis=0))
 
 
 def tokens_that_were_never_encoded(patch: pytest.MonkeyPatch) -> None:
     """A shared group is taken as known before anything was seen of it."""
-    begin = _Batch.__init__
+    begin = Batch.__init__
 
-    def wrong(batch: _Batch, host: Host, chunks: Chunks) -> None:
-        begin(batch, host, chunks)
-        batch.tokens[:] = 0.0
-        batch.known[:, -8:] = True
+    def wrong(batch: Batch, model: Model, chunks: Chunks) -> None:
+        begin(batch, model, chunks)
+        batch.view.tokens[:] = 0.0
+        batch.view.known[:, -8:] = True
 
-    patch.setattr(_Batch, "__init__", wrong)
+    patch.setattr(Batch, "__init__", wrong)
 
 
 def membranes_of_another_cloud(patch: pytest.MonkeyPatch) -> None:
@@ -188,7 +230,7 @@ def test_a_single_bit_is_caught(some) -> None:
     perceiver, chunks = some
     one, other = streaming(perceiver, chunks, ExitRule()), recomputing(perceiver, chunks, ExitRule())
     assert first_difference(one, other) is None
-    belief = other.observations[6].belief
+    belief = other.states[6].belief
     belief[3, 5] = np.nextafter(belief[3, 5], np.inf)
     assert first_difference(one, other) == "observation 7, cloud 3: belief differs in 1 places of the batch"
 
@@ -198,24 +240,10 @@ def test_a_single_bit_is_caught(some) -> None:
 
 @pytest.fixture
 def shipped(tmp_path: Path) -> Path:
-    perceiver = untrained()
-    rng = np.random.default_rng(2)
-    path = tmp_path / "model.net"
-    bundles.write(
-        path,
-        Bundle(
-            head=perceiver.head,
-            host=perceiver.host,
-            chunking=perceiver.chunking,
-            classes=perceiver.classes,
-            recipe={"name": "random", "data": {"name": "shapes"}},
-            golden=specs.golden(perceiver, specs.random_drives(rng, 4, 2, 64)),
-            record={},
-            versions={},
-            licence="",
-        ),
-    )
-    return path
+    model = untrained().spec
+    golden = specs.golden(model, specs.random_drives(np.random.default_rng(2), 4, 2, 64))
+    bundles.write(tmp_path / "model.net", Bundle(model, {"name": "random", "data": {"name": "shapes"}}, golden))
+    return tmp_path / "model.net"
 
 
 def test_run_prefix_reports_both_costs(cli, shipped: Path) -> None:

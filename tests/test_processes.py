@@ -14,7 +14,6 @@ from asp_neuro.chip.wire import Job, write_job
 from asp_neuro.errors import ConfigError
 from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec
-from asp_neuro.scenes.cloud import cut
 
 pytestmark = pytest.mark.lava
 
@@ -205,13 +204,13 @@ def test_what_a_tick_cannot_carry_is_refused():
 def test_the_lava_side_loads_neither_torch_nor_lava_dl(tmp_path):
     rng = np.random.default_rng(0)
     perceiver = specs.random_perceiver(rng)
-    chunks = cut(specs.random_clouds(rng, 1), perceiver.chunking)
+    scenes = perceiver.scenes(specs.random_clouds(rng, 1))
     with open(tmp_path / "job.npz", "wb") as file:
-        write_job(file, Job(perceiver.head, 6, host=perceiver.host, chunks=chunks))
+        write_job(file, Job(perceiver.head, 6, perceiver.spec, scenes))
     program = """
 import sys
 from lava.magma.core.run_configs import Loihi2SimCfg
-from asp_neuro.heads import simulator
+from asp_neuro.chip import simulator
 with open(sys.argv[1], "rb") as file:
     host = simulator.network(simulator.read_job(file), 1, [])
 executable = host.compile(Loihi2SimCfg(select_tag="fixed_pt", select_sub_proc_model=True))

@@ -20,8 +20,8 @@ from asp_neuro.chip.faults import VARIABLE
 from asp_neuro.chip.session import SessionError, Side, members, simulate
 from asp_neuro.chip.wire import Job, from_line, read_job, to_line, write_job
 from asp_neuro.errors import AspError
+from asp_neuro.grid.sections import leaves, settings
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.scenes.cloud import cut
 
 N_CLOUDS = 6
 
@@ -35,7 +35,7 @@ def left_by(pid: int) -> list[str]:
 def scene():
     rng = np.random.default_rng(5)
     perceiver = specs.random_perceiver(rng)
-    return perceiver, cut(specs.random_clouds(rng, N_CLOUDS), perceiver.chunking)
+    return perceiver, perceiver.scenes(specs.random_clouds(rng, N_CLOUDS))
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_failure_anywhere_is_told_in_time_and_leaves_nothing(scene, groups, mo
     for word in words:
         assert word in str(caught.value)
     assert caught.value.answers == told
-    assert ("heads/faults.py" in caught.value.trace) == ("planted" in str(caught.value))
+    assert ("chip/faults.py" in caught.value.trace) == ("planted" in str(caught.value))
     assert time.monotonic() - started < 10.0
     assert len(told) == (3 if fault.endswith(":40") else 0)  # 12 steps a cloud: what was finished is kept
     ((group, segments),) = groups.items()
@@ -110,12 +110,11 @@ SUPERVISOR = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np, specs
-from asp_neuro.scenes.cloud import cut
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.chip.session import simulate
 rng = np.random.default_rng(5)
 perceiver = specs.random_perceiver(rng)
-chunks = cut(specs.random_clouds(rng, 4), perceiver.chunking)[np.arange(2000) % 4]
+chunks = perceiver.scenes(specs.random_clouds(rng, 4))[np.arange(2000) % 4]
 simulate(perceiver, chunks, ExitRule(), on_answer=lambda index, answer: print(index, flush=True))
 """
 
@@ -199,7 +198,7 @@ def test_silence_is_not_waited_for_for_ever(scene, groups, monkeypatch):
 @pytest.mark.lava
 @pytest.mark.parametrize("name", ["_spike", "_lrn"])
 def test_a_lava_without_the_names_we_need_is_refused(monkeypatch, name):
-    from asp_neuro.heads import simulator
+    from asp_neuro.chip import simulator
 
     simulator.demand_lava()
     monkeypatch.delattr(simulator.PyLoihiProcessModel, name)
@@ -212,25 +211,58 @@ def test_a_session_error_is_one_of_ours():
     assert (SessionError.kind, SessionError.exit_code) == ("session", 6)
 
 
-def test_a_job_comes_back_as_it_was(scene):
-    perceiver, chunks = scene
-    order = np.arange(36).reshape(6, 6) % 6
-    rule = ExitRule(tau=0.1 + 0.2, certified=True, kappa=0.5)
-    job = Job(perceiver.head, 6, perceiver.host, chunks, rule, order, None, perceiver.host.drive_bound(), idle_seed=3)
+def there_and_back(job: Job) -> Job:
     file = io.BytesIO()
     write_job(file, job)
     file.seek(0)
-    back = read_job(file)
-    assert (back.n_steps, back.tag, back.idle, back.idle_seed) == (6, "fixed_pt", 0, 3)
+    return read_job(file)
+
+
+def assert_same_section(ours, theirs) -> None:
+    """Every array in its type, every setting."""
+    assert type(ours) is type(theirs)
+    assert settings(ours) == settings(theirs)
+    assert leaves(ours).keys() == leaves(theirs).keys()
+    for name, array in leaves(theirs).items():
+        np.testing.assert_array_equal(leaves(ours)[name], array)
+        assert leaves(ours)[name].dtype == array.dtype, name
+
+
+@pytest.mark.parametrize(
+    "parts", [{}, {"moments": True, "token_width": 20, "first_look": 6, "budget": 4, "mask": False}]
+)
+def test_a_job_comes_back_as_it_was(scene, parts):
+    perceiver = specs.random_perceiver(np.random.default_rng(5), **parts)
+    _, chunks = scene
+    order = np.arange(36).reshape(6, 6) % 6
+    rule = ExitRule(tau=0.1 + 0.2, certified=True, kappa=0.5)
+    bound = perceiver.spec.drive_bound()
+    back = there_and_back(
+        Job(perceiver.head, 6, perceiver.spec, chunks, rule, order, drive_bound=bound, idle=2, idle_seed=3)
+    )
+    assert (back.n_steps, back.tag, back.idle, back.idle_seed, back.n_clouds) == (6, "fixed_pt", 2, 3, N_CLOUDS)
     assert back.exit_rule == rule
     assert back.drives_int is None
-    for ours, theirs in zip(back.head.layers, perceiver.head.layers, strict=True):
-        for name, value in vars(theirs).items():
-            np.testing.assert_array_equal(getattr(ours, name), value)
-    for name, value in [*vars(perceiver.host).items(), *vars(chunks).items(), ("order", order)]:
-        owner = next(part for part in (back.host, back.chunks, back) if hasattr(part, name))
-        np.testing.assert_array_equal(getattr(owner, name), value)
-        assert np.asarray(getattr(owner, name)).dtype == np.asarray(value).dtype
+    for head in (back.head, back.model.head):
+        assert head.form == perceiver.head.form
+        for ours, theirs in zip(head.layers, perceiver.head.layers, strict=True):
+            for name, value in vars(theirs).items():
+                np.testing.assert_array_equal(getattr(ours, name), value)
+    for name in ("scene", "mixer", "belief", "policy", "task"):
+        assert_same_section(getattr(back.model, name), getattr(perceiver.spec, name))
+    assert back.model.budget == perceiver.budget
+    assert_same_section(back.scenes, chunks)
+    for name, value in (("order", order), ("drive_bound", bound)):
+        np.testing.assert_array_equal(getattr(back, name), value)
+        assert getattr(back, name).dtype == value.dtype
+
+
+def test_a_job_of_drives_alone_comes_back_as_it_was(scene):
+    drives = specs.random_drives(np.random.default_rng(0), 4, 3, 16)
+    back = there_and_back(Job(scene[0].head, 4, drives_int=drives, tag="floating_pt"))
+    assert (back.model, back.scenes, back.order, back.drive_bound) == (None, None, None, None)
+    assert (back.tag, back.n_clouds) == ("floating_pt", 3)
+    np.testing.assert_array_equal(back.drives_int, drives)
 
 
 def test_an_answer_comes_back_as_it_was(scene):

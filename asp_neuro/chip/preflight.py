@@ -43,7 +43,7 @@ HOST_BINARY = "nxcore/bin/nx_driver_server"  # Lava's own default
 DOWN = ("down", "drain", "drng", "fail", "maint", "unk")  # node states that take no job
 ANSWER_SECONDS = 10.0  # that sinfo and ping may take
 CHIP = ("asp_neuro.chip.loihi2", 1200.0)  # who leads a session, and its longest silence: it may wait for its board
-CHIP_TICK_BITS, CHIP_HIT_BITS = 8, 16  # of a 24-bit message; no episode has more than 128 observations
+CHIP_TICK_BITS, CHIP_HIT_BITS = 8, 16  # of a 24-bit message
 PROFILE = "ASP_NEURO_PROFILE"  # a file for what the profilers measured
 
 LOOK = """
@@ -357,6 +357,8 @@ def demand_expressible(perceiver: Perceiver) -> None:
     last_hit = (len(head.layers) - 1) * NEURONS + head.layers[-1].n_neurons
     if last_hit > most_hit:
         raise NotExpressible(f"layer {len(head.layers)}: guard hits count to {last_hit}, a tick holds {most_hit}")
+    if perceiver.budget >= 1 << CHIP_TICK_BITS:
+        raise NotExpressible(f"budget {perceiver.budget}, a tick counts to {(1 << CHIP_TICK_BITS) - 1} observations")
     fit = hardware.check(head, perceiver.spec.mixer, hardware.chip("loihi2"))
     if not fit.fits:
         broken = "\n".join(f"  {violation}" for violation in fit.violations)
