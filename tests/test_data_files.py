@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from asp_neuro.data import files as files_module
 from asp_neuro.data import read_cloud
-from asp_neuro.data.axes import resample, to_y_up
+from asp_neuro.data.axes import to_y_up
 from asp_neuro.errors import InputError, UsageError
 
 FOUR = np.array([[0.0, 0, 0], [1, 0, 0], [0, 2, 0], [0, 0, 4]])
@@ -189,34 +189,6 @@ def test_a_shape_in_both_conventions_gives_identical_points(tmp_path: Path, kind
     assert one.tobytes() == two.tobytes()
 
 
-def test_fewer_points_are_repeated_in_turn() -> None:
-    three = np.array([[2.0, 0, 0], [0, 0, 0], [1, 0, 0]])
-    np.testing.assert_array_equal(resample(three, 7)[:, 0], [0, 1, 2, 0, 1, 2, 0])
-
-
-def test_more_points_are_reduced_to_the_farthest() -> None:
-    line = np.array([[x, 0.0, 0.0] for x in (0, 1, 2, 3, 10)])  # mean 3.2: the start is 10, then 0, then 3
-    np.testing.assert_array_equal(resample(line, 3)[:, 0], [10, 0, 3])
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(2, 80), st.integers(1, 90), st.integers(0, 2**31))
-def test_the_order_of_the_points_does_not_matter(n: int, wanted: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    cloud = rng.integers(-3, 4, (n, 3)).astype(float)  # many ties
-    one, two = resample(cloud, wanted), resample(rng.permutation(cloud), wanted)
-    assert one.shape == (wanted, 3)
-    assert {*map(tuple, one)} <= {*map(tuple, cloud)}
-    if n != wanted:
-        np.testing.assert_array_equal(one, two)
-
-
-def test_a_very_large_cloud_is_reduced_quickly_and_in_any_order() -> None:
-    rng = np.random.default_rng(0)
-    cloud = rng.normal(size=(60_000, 3))
-    np.testing.assert_array_equal(resample(cloud, 64), resample(rng.permutation(cloud), 64))
-
-
 def npy_bytes(shape: tuple[int, ...], dtype: str = "<f8", body: bytes = b"") -> bytes:
     header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape!r}, }}".encode()
     header += b" " * ((-len(header) - 11) % 64) + b"\n"
@@ -241,7 +213,6 @@ BROKEN = {  # name of the file: content, words of the reason
     "nan.txt": (b"0 0 0\n1 nan 0\n", "point 1 is not finite"),
     "inf.xyz": (b"0 0 inf\n1 0 0\n", "point 0 is not finite"),
     "two_columns.txt": (b"0 0\n1 1\n", "2 columns"),
-    "five_columns.xyz": (b"0 0 0 0 0\n1 1 1 1 1\n", "5 columns"),
     "ragged.txt": (b"0 0 0\n1 1\n", "not a table"),
     "words.txt": (b"this is not a cloud\n", "not a table"),
     "junk.txt": (JUNK, "binary"),

@@ -2,6 +2,7 @@
 
 from asp_neuro.data.clouds import SPLITS, CloudSet
 from asp_neuro.data.files import read_cloud
+from asp_neuro.data.intake import Intake, take
 from asp_neuro.data.places import NAMES, Place, load, locate
 
-__all__ = ["NAMES", "SPLITS", "CloudSet", "Place", "load", "locate", "read_cloud"]
+__all__ = ["NAMES", "SPLITS", "CloudSet", "Intake", "Place", "load", "locate", "read_cloud", "take"]

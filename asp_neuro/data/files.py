@@ -1,5 +1,8 @@
 """One file, one cloud. Each format has one reader; what is wrong becomes an InputError with the file and the reason.
 
+A reader gets the file's bytes and a path that errors name, so that standard input is a file like any other. What it
+gives, as it was stored, goes through `intake.take`.
+
 Meshes (off, obj, ply with faces) go through trimesh and are sampled evenly over their area; pcd goes through pypcd4;
 text, npy and npz through numpy, without pickle. Sizes are read from the headers before anything is allocated.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import warnings
 import zipfile
 import zlib
@@ -18,18 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro.data.axes import check_up, resample, seed_of, to_y_up
+from asp_neuro.data.axes import check_up, seed_of, to_y_up
 from asp_neuro.data.clouds import check_numbers
+from asp_neuro.data.intake import Intake, check_coordinates, take
 from asp_neuro.errors import InputError
 
 MAX_POINTS = 5_000_000  # of one cloud, or vertices and faces of one mesh
 MAX_BYTES = 1_000_000_000  # of one file
-LARGEST = 1e18  # of a coordinate: its square is still a 32-bit float
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 OFF_HEADER = re.compile(
     r"(?:\s*#.*\n)*\s*C?OFF\s*(?:#.*\n\s*)*(\d+)\s+(\d+)"
 )  # ModelNet: 'OFF123 456 0', no line break
-COLUMNS = (3, 6)  # x y z, or with a normal or a colour, which is not used
+STDIN = Path("-")
+SIGNS = ((b"\x93NUMPY", ".npy"), (b"PK", ".npz"), (b"ply", ".ply"), (b"# .PCD", ".pcd"), (b"OFF", ".off"))
 
 
 @dataclass(frozen=True)
@@ -38,37 +43,54 @@ class Mesh:
     faces: np.ndarray  # [F, 3] int64
 
 
-def read_cloud(path: str | Path, *, n_points: int = 1024, up: str = "y", seed: int = 0) -> np.ndarray:
+def read_cloud(
+    path: str | Path, *, n_points: int = 1024, up: str = "y", seed: int = 0, drop_invalid: bool = False
+) -> np.ndarray:
     """The cloud in one file, y up, [n_points, 3] float32."""
+    return take_file(path, n_points, up=up, seed=seed, drop_invalid=drop_invalid).points
+
+
+def take_file(
+    path: str | Path, n_points: int, least: int = 2, *, up: str = "y", seed: int = 0, drop_invalid: bool = False
+) -> Intake:
+    """The cloud in one file ('-': standard input), and what became of it on the way in."""
     path = Path(path)
     check_up(up)
     check_numbers(n_points, seed)
     content = _read(path)
     if isinstance(content, Mesh):
         points = _sample(path, Mesh(to_y_up(content.vertices, up), content.faces), n_points, seed)
-    else:
-        points = resample(to_y_up(content, up), n_points, seed)
-    cloud = points.astype(np.float32)
-    if n_points > 1 and (cloud == cloud[0]).all():
-        raise InputError(f"{path}: only one distinct point in 32-bit floats")
-    return cloud
+        return take(points, n_points, least, where=str(path))
+    return take(content, n_points, least, up=up, drop_invalid=drop_invalid, seed=seed, where=str(path))
 
 
 def _read(path: Path) -> np.ndarray | Mesh:
-    """What the file holds, checked: points [P, 3] float64, or a mesh."""
-    reader = READERS.get(path.suffix.lower())
-    check_file(path)
+    """What the file holds: an array of points as it was stored, or a mesh, checked."""
+    raw, kind = _stdin() if path == STDIN else (None, path.suffix.lower())
+    reader = READERS.get(kind)
+    if raw is None:
+        check_file(path)
     if reader is None:
         raise InputError(f"{path}: unknown kind of file '{path.suffix}'; known: {' '.join(READERS)}")
     try:
-        content = reader(path)
+        content = reader(path, path.read_bytes() if raw is None else raw)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {reason(error)}") from error
     except MemoryError as error:
         raise InputError(f"{path}: too large for the memory of this machine") from error
-    points = content.vertices if isinstance(content, Mesh) else content
-    _check_points(path, points)
+    if isinstance(content, Mesh):
+        check_coordinates(content.vertices, str(path), "mend the mesh")
     return content
+
+
+def _stdin() -> tuple[bytes, str]:
+    """What stands on standard input, and its kind by its first bytes; text if they say nothing."""
+    raw = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if not raw:
+        raise InputError("-: nothing came from standard input")
+    if len(raw) > MAX_BYTES:
+        raise InputError(f"-: more than {MAX_BYTES} bytes from standard input")
+    return raw, next((kind for sign, kind in SIGNS if raw.startswith(sign)), ".xyz")
 
 
 def check_file(path: Path, most: int = MAX_BYTES) -> None:
@@ -100,26 +122,8 @@ def check_count(path: Path, n: int, what: str = "points") -> None:
         raise InputError(f"{path}: {n} {what}, the limit is {MAX_POINTS}")
 
 
-def _check_points(path: Path, points: np.ndarray) -> None:
-    check_count(path, len(points))
-    if len(points) == 0:
-        raise InputError(f"{path}: no points")
-    bad = ~np.isfinite(points).all(axis=1)
-    if bad.any():
-        raise InputError(f"{path}: point {int(bad.argmax())} is not finite (NaN or inf)")
-    if np.abs(points).max() > LARGEST:
-        raise InputError(f"{path}: a coordinate of {np.abs(points).max():.3g}, the limit is {LARGEST:g}")
-    if (points == points[0]).all():
-        raise InputError(f"{path}: only one distinct point")
-
-
-def _text(path: Path) -> np.ndarray:
-    return read_table(path)[:, :3]
-
-
-def read_table(path: Path) -> np.ndarray:
-    """A text file of 3 or 6 columns, split by commas or blanks; lines that begin with # are comments."""
-    raw = path.read_bytes()
+def _text(path: Path, raw: bytes) -> np.ndarray:
+    """A text file of columns, split by commas or blanks; lines that begin with # are comments."""
     check_count(path, raw.count(b"\n"), "lines")
     text = _decode(path, raw)
     delimiter = "," if "," in text else None
@@ -131,8 +135,7 @@ def read_table(path: Path) -> np.ndarray:
         raise InputError(f"{path}: not a table of numbers: {reason(error)}") from error
     if table.size == 0:
         raise InputError(f"{path}: no points")
-    _check_columns(path, table.shape[1])
-    return table
+    return np.asarray(table)
 
 
 def _decode(path: Path, raw: bytes) -> str:
@@ -145,32 +148,20 @@ def _decode(path: Path, raw: bytes) -> str:
     return text
 
 
-def _check_columns(path: Path, n: int) -> None:
-    if n not in COLUMNS:
-        raise InputError(f"{path}: {n} columns, expected 3 (x y z) or 6 (x y z and a normal or a colour)")
+def _npy(path: Path, raw: bytes) -> np.ndarray:
+    array = read_array(path, io.BytesIO(raw), len(raw))
+    check_count(path, array.size // 3)
+    return array
 
 
-def _npy(path: Path) -> np.ndarray:
-    with path.open("rb") as stream:
-        return _as_points(path, read_array(path, stream, path.stat().st_size))
-
-
-def _npz(path: Path) -> np.ndarray:
-    with Npz(path) as archive:
+def _npz(path: Path, raw: bytes) -> np.ndarray:
+    with Npz(path, raw) as archive:
         keys = archive.keys()
         if "points" not in keys and len(keys) != 1:
             raise InputError(f"{path}: expected an array 'points', found {', '.join(sorted(keys)) or 'nothing'}")
-        return _as_points(path, archive["points" if "points" in keys else next(iter(keys))])
-
-
-def _as_points(path: Path, array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"{path}: type {array.dtype}, expected numbers")
-    if array.ndim != 2:
-        raise InputError(f"{path}: shape {array.shape}, expected (points, 3)")
-    _check_columns(path, array.shape[1])
-    check_count(path, len(array))
-    return array[:, :3].astype(np.float64)
+        array = archive["points" if "points" in keys else next(iter(keys))]
+    check_count(path, array.size // 3)
+    return array
 
 
 def read_array(path: Path, stream: Any, size: int, most: int = MAX_BYTES) -> np.ndarray:
@@ -199,11 +190,12 @@ def read_array(path: Path, stream: Any, size: int, most: int = MAX_BYTES) -> np.
 class Npz:
     """The arrays of an npz file, each read when asked for: `with Npz(path) as archive: archive["points"]`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, raw: bytes | None = None) -> None:
         self.path = path
-        check_file(path)
+        if raw is None:
+            check_file(path)
         try:
-            self.zip = zipfile.ZipFile(path)
+            self.zip = zipfile.ZipFile(path if raw is None else io.BytesIO(raw))
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {reason(error)}") from error
         except Exception as error:  # zipfile raises half a dozen types on damaged archives
@@ -235,8 +227,7 @@ class Npz:
             raise InputError(f"{self.path}: array '{key}' is damaged: {reason(error)}") from error
 
 
-def _off(path: Path) -> Mesh:
-    raw = path.read_bytes()
+def _off(path: Path, raw: bytes) -> Mesh:
     text = _decode(path, raw)
     header = OFF_HEADER.match(text)
     if header is None:
@@ -249,15 +240,13 @@ def _off(path: Path) -> Mesh:
     return _mesh(path, _trimesh(path, raw, "off"))
 
 
-def _obj(path: Path) -> Mesh:
-    raw = path.read_bytes()
+def _obj(path: Path, raw: bytes) -> Mesh:
     _decode(path, raw)
     check_count(path, raw.count(b"\n"), "lines")
     return _mesh(path, _trimesh(path, raw, "obj"))
 
 
-def _ply(path: Path) -> np.ndarray | Mesh:
-    raw = path.read_bytes()
+def _ply(path: Path, raw: bytes) -> np.ndarray | Mesh:
     end = raw.find(b"end_header")
     if not raw.startswith(b"ply") or end < 0:
         raise InputError(f"{path}: no PLY header, or a truncated one")
@@ -319,8 +308,7 @@ def _sample(path: Path, mesh: Mesh, n_points: int, seed: int) -> np.ndarray:
     return np.asarray(trimesh.sample.sample_surface(solid, n_points, seed=start)[0])
 
 
-def _pcd(path: Path) -> np.ndarray:
-    raw = path.read_bytes()
+def _pcd(path: Path, raw: bytes) -> np.ndarray:
     header = re.search(rb"^POINTS\s+(\d+)\s*$", raw[:4096], re.MULTILINE)
     if header is None:
         raise InputError(f"{path}: no PCD header with the number of points")
@@ -347,7 +335,7 @@ def _pypcd(path: Path, raw: bytes) -> Any:
         raise InputError(f"{path}: not a readable pcd file: {reason(error)}") from error
 
 
-READERS: dict[str, Callable[[Path], np.ndarray | Mesh]] = {
+READERS: dict[str, Callable[[Path, bytes], np.ndarray | Mesh]] = {
     ".ply": _ply,
     ".off": _off,
     ".obj": _obj,

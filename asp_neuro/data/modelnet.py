@@ -18,6 +18,7 @@ from asp_neuro.data.axes import to_y_up
 from asp_neuro.data.clouds import CloudSet
 from asp_neuro.data.files import Npz, check_file
 from asp_neuro.data.folder import class_folders, gather, visible
+from asp_neuro.data.intake import rounded
 from asp_neuro.data.splits import by_share, carve
 from asp_neuro.errors import InputError, MissingError
 
@@ -161,11 +162,14 @@ def _npz_points(file: Path, archive: Npz, n: int, chosen: np.ndarray, n_points: 
         raise InputError(f"{file}: points have type {points.dtype}, expected floats")
     if points.ndim != 3 or points.shape[0] != n or points.shape[2] != 3 or points.shape[1] == 0:
         raise InputError(f"{file}: points have shape {points.shape}, expected ({n}, points, 3)")
-    picked = points[chosen][:, np.arange(n_points) % points.shape[1]].astype(np.float32)
+    picked = points[chosen][:, np.arange(n_points) % points.shape[1]]
     bad = ~np.isfinite(picked).all(axis=(1, 2))
     if bad.any():
         raise InputError(f"{file}: cloud {int(chosen[bad.argmax()])} is not finite (NaN or inf)")
-    return picked
+    out = np.empty(picked.shape, np.float32)
+    for start in range(0, len(out), 256):  # in parts: a whole ModelNet in float64 is large
+        out[start : start + 256] = rounded(picked[start : start + 256])
+    return out
 
 
 def _read_off(path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str) -> CloudSet:

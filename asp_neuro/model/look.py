@@ -49,6 +49,30 @@ class Answer:
     probabilities: np.ndarray  # [C] at the stop, or [R, C]
     membrane: np.ndarray  # [H] int64, last layer at the stop
     verdict: Verdict | None = None  # whether carrying the state is proven to change nothing; None: nobody looked
+    points: int | None = None  # distinct points of a cloud that were seen; None: nobody counted (see `promise.py`)
+    dropped: int = 0  # points that were NaN or inf
+    removed: int = 0  # points that cleaning took for strays
+    notes: tuple[str, ...] = ()  # sentences about the cloud, and what they mean for the promise
+    class_name: str | None = None  # None: nobody named it, or many targets
+
+    def to_dict(self, name: str | None = None) -> dict[str, Any]:
+        """Plain values for JSON; `name` becomes its `id`."""
+        return {
+            **({} if name is None else {"id": name}),
+            "label": np.asarray(self.label).tolist(),
+            "class": self.class_name,
+            "probability": np.asarray(self.probability).tolist(),
+            "margin": self.margin,
+            "observations": self.observations,
+            "order": list(self.order),
+            "exit": self.exit.value,
+            "preserved": None if self.verdict is None else self.verdict.preserved,
+            "points": self.points,
+            "dropped": self.dropped,
+            "removed": self.removed,
+            "unfamiliar": None,
+            "notes": list(self.notes),
+        }
 
 
 class Observation(NamedTuple):

@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from asp_neuro.data.intake import Intake, stacked
 from asp_neuro.errors import UsageError
 from asp_neuro.heads.soft.guard import Verdict, hit_place, hit_words
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.episode import Played, Story, episodes, observations, play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Answer, Look, Observation, answers, observation
+from asp_neuro.model.promise import covered, take_inputs
 from asp_neuro.model.spec import Model, ModelSpec
 from asp_neuro.model.stability import Stability
+
+AT_ONCE = 256  # clouds of a long list
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,25 @@ class Perceiver:
         """Raw inputs -> a batch of scenes."""
         return self.spec.scene.scenes(inputs, names, cache)
 
-    def __call__(self, points: np.ndarray) -> Answer:
-        """Points [n, 3] of one cloud, y up -> its answer."""
-        return self.answers(self.scenes(np.asarray(points)[None]))[0]
+    def __call__(self, points: Any, *, up: str = "y", drop_invalid: bool = False) -> Any:
+        """One cloud -> its Answer; several (a list of clouds of any sizes, or [n, P, 3]) -> a list of them.
+
+        A cloud is [P, 3], with further columns, a structured array with x, y, z, or with `drop_invalid` (leave out
+        what is NaN or inf) an organised [h, w, 3]; `up` is its up axis. See `data/intake.py`.
+        """
+        taken, one = take_inputs(points, self.spec.scene, up, drop_invalid)
+        told: list[Answer] = []
+        for start in range(0, len(taken), AT_ONCE):
+            part = taken[start : start + AT_ONCE]
+            scenes = self.scenes(stacked(part))
+            told += covered(self.answers(scenes), scenes, self.spec, self.exit_rule, part)
+        return told[0] if one else told
+
+    def _take_one(self, points: Any, up: str, drop_invalid: bool) -> list[Intake]:
+        taken, one = take_inputs(points, self.spec.scene, up, drop_invalid)
+        if not one:
+            raise UsageError(f"{len(taken)} clouds, expected one: pass them one by one")
+        return taken
 
     def answers(self, scenes: Any, exit_rule: ExitRule | None = None, order: np.ndarray | None = None) -> list[Answer]:
         """The answers of a batch of scenes, each with a verdict on spike preservation."""
@@ -71,10 +91,10 @@ class Perceiver:
         rule = self.exit_rule if exit_rule is None else exit_rule
         return play(episodes(self.model, scenes, rule, order), self.new_head())
 
-    def episode(self, points: np.ndarray) -> Iterator[Observation]:
+    def episode(self, points: Any, *, up: str = "y", drop_invalid: bool = False) -> Iterator[Observation]:
         """One cloud, one observation at a time: for a loop that wants to look, act, and stop by itself."""
         seen: list[Look] = []
-        scenes = self.scenes(np.asarray(points)[None])
+        scenes = self.scenes(stacked(self._take_one(points, up, drop_invalid)))
         story = episodes(self.model, scenes, self.exit_rule, on_look=seen.append)
         for _ in observations(story, self.new_head()):
             yield observation(seen[-1], self.model.task)
@@ -91,9 +111,13 @@ class Perceiver:
     def _engine(self) -> Any:
         return self.head.engine(self.spec.drive_bound(), self.budget)
 
-    def recompute(self, points: np.ndarray, exit_rule: ExitRule | None = None) -> Answer:
-        """The answer for one cloud (points [n, 3]) in exact arithmetic; see `replay`."""
-        return self.replay(self.scenes(np.asarray(points)[None]), exit_rule)[0]
+    def recompute(
+        self, points: Any, exit_rule: ExitRule | None = None, *, up: str = "y", drop_invalid: bool = False
+    ) -> Answer:
+        """The answer for one cloud, as in a call, in exact arithmetic; see `replay`."""
+        taken, rule = self._take_one(points, up, drop_invalid), self.exit_rule if exit_rule is None else exit_rule
+        scenes = self.scenes(stacked(taken))
+        return covered(self.replay(scenes, rule), scenes, self.spec, rule, taken)[0]
 
     def replay(self, scenes: Any, exit_rule: ExitRule | None = None, order: np.ndarray | None = None) -> list[Answer]:
         """The answers with the head in exact arithmetic, neither truncated nor clipped, on the same host.

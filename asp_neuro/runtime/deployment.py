@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,11 +17,15 @@ from asp_neuro import certify as certificates
 from asp_neuro import files
 from asp_neuro.bundle import Bundle
 from asp_neuro.certify import Certificate, Plan, Recording, monitor
-from asp_neuro.data import CloudSet, load, locate, read_cloud
+from asp_neuro.data import CloudSet, Intake, load, locate
+from asp_neuro.data.clouds import first_repeat
+from asp_neuro.data.files import take_file
+from asp_neuro.data.intake import stacked
 from asp_neuro.errors import CheckFailed, InputError, MissingError, UsageError
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver, really_equal
+from asp_neuro.model.promise import Shortness
 from asp_neuro.report import progress, to_json
 from asp_neuro.runtime import energy, hardware, kinds
 from asp_neuro.runtime.machine import BATCH, FAST, Machine, OnAnswer, fast_answers
@@ -83,9 +87,9 @@ class Deployed:
             raise UsageError(f"'{self.path}' looks at scenes of kind '{scene.kind}', not at clouds")
         return scene.chunking
 
-    def scenes(self, samples: Samples) -> Any:
+    def scenes(self, samples: Samples, keep: bool = True) -> Any:
         """Raw inputs -> a batch of scenes; of many they are kept on disk."""
-        return self.bundle.model.scene.scenes(samples.inputs, samples.names, len(samples.names) > 1)
+        return self.bundle.model.scene.scenes(samples.inputs, samples.names, keep and len(samples.names) > 1)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -146,24 +150,39 @@ def clouds_of(
 
 def one_cloud(deployed: Deployed, path: str | Path, up: str | None, seed: int = 0) -> CloudSet:
     """A single cloud from a file, its class unknown."""
-    points = read_cloud(path, n_points=deployed.chunking.n_points, up=up or "y", seed=seed)
-    labels = np.full(1, -1, dtype=np.int64)
-    return CloudSet(points[None], labels, (str(path),), deployed.bundle.classes, str(path))
+    return clouds_in_files(deployed, [path], up, seed)[0]
+
+
+def clouds_in_files(
+    deployed: Deployed, paths: Sequence[str | Path], up: str | None, seed: int = 0, drop_invalid: bool = False
+) -> tuple[CloudSet, list[Intake]]:
+    """A cloud from each file ('-': standard input), its class unknown; all are read before anything is answered."""
+    names = [str(path) for path in paths]
+    if len(set(names)) < len(names):
+        raise UsageError(f"--input names '{first_repeat(names)}' twice")
+    how, taken, broken = deployed.chunking, [], []
+    for path in names:
+        try:
+            found = take_file(path, how.n_points, how.n_distinct, up=up or "y", seed=seed, drop_invalid=drop_invalid)
+            taken.append(found)
+        except InputError as error:
+            broken.append(str(error))
+    if broken:
+        raise InputError(broken[0] if len(names) == 1 else _broken_files(broken, len(names)))
+    labels = np.full(len(names), -1, dtype=np.int64)
+    return CloudSet(stacked(taken), labels, tuple(names), deployed.bundle.classes, ", ".join(names)), taken
+
+
+def _broken_files(broken: list[str], n: int) -> str:
+    return f"{len(broken)} of {n} inputs cannot be used, so none was answered:\n" + "\n".join(broken)
 
 
 def line(name: str, answer: Answer, truth: int, classes: tuple[str, ...]) -> dict[str, Any]:
     """What is written about one cloud (`--jsonl`)."""
     return {
-        "id": name,
-        "label": answer.label,
+        **answer.to_dict(name),
         "class": classes[answer.label],
         "truth": classes[truth] if truth >= 0 else None,
-        "probability": answer.probability,
-        "margin": answer.margin,
-        "observations": answer.observations,
-        "order": list(answer.order),
-        "exit": answer.exit.value,
-        "preserved": None if answer.verdict is None else answer.verdict.preserved,
     }
 
 
@@ -176,15 +195,18 @@ def run(
     on_line: Callable[[dict[str, Any]], None] | None = None,
     recompute: bool = False,
     exact: bool = False,
+    taken: Sequence[Intake] | None = None,
 ) -> tuple[dict[str, Any], list[Answer]]:
     """Run a bundle over clouds: the report of `asp-neuro run`, and the answers.
 
     `recompute` answers what is not proven again in exact arithmetic; `exact` asks of all answers whether it would.
+    `taken` is how each cloud came in, for clouds from files.
     """
     if machine is not FAST:
         demand_fit(deployed)
     perceiver = deployed.perceiver
-    scenes = deployed.scenes(samples)
+    scenes = deployed.scenes(samples, keep=taken is None)
+    short = Shortness(samples.inputs, scenes, deployed.bundle.model, rule)
     again = 0
 
     def heard(index: int, found: Answer) -> None:
@@ -192,7 +214,7 @@ def run(
         if recompute and not (found.verdict is not None and found.verdict.preserved):
             found = perceiver.replay(scenes[index : index + 1], rule)[0]
             again += 1
-        answers[index] = found
+        found = answers[index] = short.told(index, found, None if taken is None else taken[index])
         if on_line is not None:
             on_line(line(samples.names[index], found, int(samples.labels[index]), samples.classes))
 
@@ -205,6 +227,7 @@ def run(
         **_report(deployed, samples, final, machine.name),
         "seconds": seconds,
         "recomputed": again if recompute else None,
+        "short_share": short.share(),
     }
     report["preserved_share"] = _preserved_share(first)
     report["equal_share"] = really_equal_share(perceiver, scenes, rule, first) if exact else None
@@ -310,6 +333,7 @@ def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend
     known = bool((samples.labels >= 0).all())
     promised = deployed.certificate.alpha if certified.any() and deployed.certificate is not None else None
     reasons = [a.exit.value for a in answers]
+    wrong = float(1.0 - right[certified].mean()) if known and certified.any() else None
     return {
         "backend": backend,
         "n": len(answers),
@@ -317,8 +341,10 @@ def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend
         "mean_observations": float(np.mean([a.observations for a in answers])),
         "budget": deployed.bundle.model.budget,
         "certified_share": float(certified.mean()),
-        "certified_risk": float(1.0 - right[certified].mean()) if known and certified.any() else None,
+        "certified_risk": wrong,
+        "wrong_among_certified": wrong,
         "promised_risk": promised,
+        "unfamiliar_share": None,
         "preserved_share": _preserved_share(answers),
         "exits": {reason.value: reasons.count(reason.value) for reason in ExitReason},
         "sha256": deployed.sha256,

@@ -21,14 +21,23 @@ from asp_neuro.cli.verbs.base import (
     sample_arguments,
     whole,
 )
+from asp_neuro.errors import UsageError
 from asp_neuro.report import say, table, to_json
+
+STDOUT = Path("-")
 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:
     bundle_argument(parser)
     data_arguments(parser)
     parser.add_argument("--backend", choices=BACKENDS, default="fast", help="default fast")
-    parser.add_argument("--input", metavar="FILE", help="one cloud instead of a data set")
+    parser.add_argument(
+        "--input", nargs="+", action="extend", metavar="FILE",
+        help="clouds instead of a data set, a file each; '-' is standard input (text, npy, npz, ply, pcd)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--drop-invalid", action="store_true", help="leave out points of --input that are NaN or inf, and count them"
+    )
     sample_arguments(parser)
     parser.add_argument("--batch", type=whole(1), default=256, metavar="N", help="clouds at once on fast (default 256)")
     parser.add_argument("--threads", type=whole(1), metavar="N", help="default 1; answers do not depend on it")
@@ -39,7 +48,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of the data: another draw of shapes or of a mesh's points",
     )
-    parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there")
+    parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there ('-': stdout)")
     parser.add_argument(
         "--picture", type=picture_file, metavar="FILE.png", help="draw the first cloud by the order of its chunks"
     )
@@ -60,8 +69,9 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Answer for a data set or one cloud."""
+    """Answer for a data set, or for clouds in files."""
     one_thread(args.threads)
+    _check_words(args)
     from asp_neuro.cli.machines import machine
     from asp_neuro.runtime import deployment
 
@@ -69,20 +79,11 @@ def run(args: argparse.Namespace) -> Result:
     rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
     say(sentence)
     watch = None if args.feedback is None else feedback_file(args.feedback, deployed)
-    if args.input is not None:
-        clouds = deployment.one_cloud(deployed, args.input, args.up, args.seed)
-    else:
-        clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit, args.seed)
+    clouds, taken = _clouds(args, deployed)
+    again = args.on_unproven == "recompute"
     with jsonl(args.jsonl) as write:
         report, answers = deployment.run(
-            deployed,
-            clouds,
-            rule,
-            machine(args.backend),
-            args.batch,
-            write,
-            args.on_unproven == "recompute",
-            args.exact,
+            deployed, clouds, rule, machine(args.backend), args.batch, write, again, args.exact, taken
         )
     if args.picture is not None:
         report["picture"] = str(draw(deployed, clouds, answers[0], args.picture, rule))
@@ -91,14 +92,49 @@ def run(args: argparse.Namespace) -> Result:
     text, code = _run_text(report), 0
     text += f"\npicture: {args.picture}" if args.picture is not None else ""
     if watch is not None:
-        from asp_neuro.certify import monitor
-
-        state = deployment.feedback(watch, deployed, clouds, answers)
-        report["monitor"] = {"file": str(watch), "alarm": monitor.alarm(state), **state.to_dict()}
-        text, code = f"{text}\n{monitor.message(state)}", 1 if monitor.alarm(state) else 0
+        report["monitor"], told = _feedback(watch, deployed, clouds, answers)
+        text, code = f"{text}\n{told}", int(report["monitor"]["alarm"])
     if args.input is not None:
-        text = _answer_text(answers[0], deployed.bundle.classes) + "\n" + text
+        report["answers"] = [answer.to_dict(name) for name, answer in zip(clouds.names, answers, strict=True)]
+        text = _inputs_text(clouds.names, answers, deployed.bundle.classes) + "\n" + text
+    if args.jsonl == STDOUT:
+        say(text)
+        text = ""
     return Result(report, text, exit_code=code)
+
+
+def _clouds(args: argparse.Namespace, deployed: Any) -> tuple[Any, Any]:
+    """What is to be answered for, and how files were taken in (None for a data set)."""
+    from asp_neuro.runtime import deployment
+
+    if args.input is not None:
+        return deployment.clouds_in_files(deployed, args.input, args.up, args.seed, args.drop_invalid)
+    return deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit, args.seed), None
+
+
+def _feedback(path: Path, deployed: Any, clouds: Any, answers: Any) -> tuple[dict[str, Any], str]:
+    """What the monitor of certified answers says after these, for machines and for people."""
+    from asp_neuro.certify import monitor
+    from asp_neuro.runtime import deployment
+
+    state = deployment.feedback(path, deployed, clouds, answers)
+    return {"file": str(path), "alarm": monitor.alarm(state), **state.to_dict()}, monitor.message(state)
+
+
+def _check_words(args: argparse.Namespace) -> None:
+    """What does not go together, and a bundle that stands where a cloud is expected."""
+    if args.jsonl == STDOUT and args.json:
+        raise UsageError("--jsonl - and --json both want stdout; name a file for --jsonl, or leave --json out")
+    if args.input is None and args.drop_invalid:
+        raise UsageError("--drop-invalid is for clouds of --input; the clouds of a data set must be finite")
+    if args.input is not None and bundle_name(args) is None:
+        from asp_neuro.bundle import shipped
+
+        for name in args.input:
+            if name.endswith(".net") or name in shipped():
+                raise UsageError(
+                    f"'{name}' was taken for a cloud; put the bundle first: asp-neuro run {name} --input ..."
+                )
 
 
 def feedback_file(given: str, deployed: Any) -> Path:
@@ -122,8 +158,22 @@ def jsonl(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None
     if path is None:
         yield None
         return
+    if path == STDOUT:
+        yield lambda row: print(to_json(row), flush=True)
+        return
     with files.lines(path) as write:
         yield lambda row: write(to_json(row))
+
+
+def _inputs_text(names: tuple[str, ...], answers: list[Any], classes: tuple[str, ...]) -> str:
+    """One answer at length, or a line for each of several."""
+    if len(answers) == 1:
+        return "\n".join([_answer_text(answers[0], classes), *answers[0].notes])
+    rows = [
+        (name, classes[a.label], f"{100.0 * a.probability:.1f} %", a.observations, a.exit.value, " ".join(a.notes))
+        for name, a in zip(names, answers, strict=True)
+    ]
+    return table(rows, ("file", "class", "probability", "observations", "exit", "notes")) + "\n"
 
 
 def _answer_text(answer: Any, classes: tuple[str, ...]) -> str:
@@ -141,6 +191,8 @@ def _run_text(report: dict[str, Any]) -> str:
     rows.append(("exits", ", ".join(f"{name} {n}" for name, n in report["exits"].items())))
     if report["certified_risk"] is not None:
         rows.append(("wrong among certified", f"{100.0 * report['certified_risk']:.2f} %"))
+    if report["short_share"]:
+        rows.append(("too few points for a promise", f"{100.0 * report['short_share']:.1f} % of the clouds"))
     rows.append(("spikes proven", f"{100.0 * report['preserved_share']:.1f} % of the answers"))
     if report["equal_share"] is not None:
         rows.append(("equal to exact arithmetic", f"{100.0 * report['equal_share']:.1f} % of the answers"))

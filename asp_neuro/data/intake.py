@@ -1,0 +1,261 @@
+"""Intake: the one way in which a raw cloud becomes the points that a model is cut for.
+
+    what is given -> rows of x y z -> valid ones -> y up -> cleaned -> thinned -> float32
+
+`model(points)`, `read_cloud`, `run --input` and the readers of data sets all end in `take`, so the same points give the
+same answer whatever way they came. Nothing here depends on the order of the points. A cloud that has just as many as
+the model is cut for stays as it is; of more, a fixed draw is kept; of fewer, all are repeated, which adds nothing.
+
+Why a draw: a random part of a larger sample has the law of a smaller sample of the same object, so clouds of 50,000
+points look to the model as those that it was trained and certified on. Farthest points do not: they keep every stray
+(docs/data.md has the numbers).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asp_neuro.data.axes import check_up, to_y_up
+from asp_neuro.errors import InputError
+from asp_neuro.scenes.cloud import Chunking, Chunks
+
+LARGEST = 1e18  # of a coordinate: its square is still a 32-bit float
+FAR = 64.0  # times its size: a cloud farther from the origin would lose digits as float32, and is moved first
+COINCIDE = 64
+AXES = ("x", "y", "z")
+LEAVE_OUT = "leave such points out with drop_invalid=True (--drop-invalid)"
+
+
+@dataclass(frozen=True)
+class Intake:
+    """One cloud, taken in."""
+
+    points: np.ndarray  # [n_points, 3] float32, y up
+    dropped: int = 0  # points that were NaN or inf
+    removed: int = 0  # points that cleaning took for strays
+    notes: tuple[str, ...] = ()  # sentences: what was not taken as it came
+
+
+def take(
+    given: Any, n_points: int, least: int = 2, *, up: str = "y", drop_invalid: bool = False, seed: int = 0,
+    where: str = "the cloud",
+) -> Intake:  # fmt: skip
+    """One cloud -> n_points points, y up; at least `least` of them must be distinct.
+
+    given         [P, 3], with further columns, [h, w, 3] (with drop_invalid), or a structured array with x, y, z
+    drop_invalid  leave out points that are NaN or inf, which is how a sensor says that nothing came back
+    seed          of the draw, where there are more points than n_points
+    where         what an error calls the cloud
+    """
+    check_up(up)
+    rows, notes = _rows(given, where, drop_invalid)
+    valid = _valid(rows, where, drop_invalid)
+    kept = clean(to_y_up(valid, up))
+    cloud = rounded(thin(kept, n_points, seed))
+    _check_distinct(cloud, least, where)
+    dropped, removed = len(rows) - len(valid), len(valid) - len(kept)
+    return Intake(cloud, dropped, removed, (*notes, *_told(dropped, removed, len(kept), n_points)))
+
+
+def take_all(given: Any, how: Chunking, *, up: str = "y", drop_invalid: bool = False) -> tuple[list[Intake], bool]:
+    """What a user passes to a model: one cloud or several (a list, or [n, P, 3]); and whether it was one."""
+    clouds, where = several(given, drop_invalid)
+    if clouds is None:
+        return [take(given, how.n_points, how.n_distinct, up=up, drop_invalid=drop_invalid)], True
+    taken = [
+        take(cloud, how.n_points, how.n_distinct, up=up, drop_invalid=drop_invalid, where=f"cloud {i}{where}")
+        for i, cloud in enumerate(clouds)
+    ]
+    return taken, False
+
+
+def several(given: Any, drop_invalid: bool) -> tuple[list[Any] | None, str]:
+    """The clouds of a list or a batch [n, P, 3], and words for errors; None: it is one cloud.
+
+    Three axes are a batch, or with drop_invalid one organised cloud [h, w, 3].
+    """
+    if isinstance(given, np.ndarray) and given.dtype == object and given.ndim == 1:
+        given = given.tolist()
+    if isinstance(given, list | tuple):
+        if not given:
+            raise InputError("an empty list, expected a cloud or a list of clouds")
+        return (list(given), "") if _is_cloud(given[0]) else (None, "")
+    if getattr(given, "ndim", 0) == 3 and not drop_invalid:
+        array = np.asanyarray(given)
+        if len(array) == 0:
+            raise InputError(f"no clouds: the batch has shape {array.shape}")
+        return list(array), f" of a batch of shape {array.shape}"
+    return None, ""
+
+
+def _is_cloud(item: Any) -> bool:
+    """Whether an item of a list is a cloud and not a point."""
+    if isinstance(item, list | tuple):
+        return bool(item) and hasattr(item[0], "__len__") and not isinstance(item[0], str)
+    structured = getattr(getattr(item, "dtype", None), "names", None) is not None
+    return getattr(item, "ndim", 0) >= (1 if structured else 2)
+
+
+def _rows(given: Any, where: str, drop_invalid: bool) -> tuple[np.ndarray, list[str]]:
+    """What was given as rows [P, 3] float64, and a note where there is more than x, y and z."""
+    array = _array(given, where)
+    if array.dtype.names is not None:
+        array = _fields(array, where)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{where}: type {array.dtype}, expected numbers")
+    _check_shape(array.shape, where, drop_invalid)
+    columns = array.shape[-1]
+    notes = [f"{columns} columns: the first three are taken as x, y and z."] if columns > 3 else []
+    return array[..., :3].reshape(-1, 3).astype(np.float64), notes
+
+
+def _array(given: Any, where: str) -> np.ndarray:
+    if isinstance(given, str | os.PathLike):
+        raise InputError(f"{where}: '{given}' is no array; a file is read with asp_neuro.data.read_cloud")
+    try:
+        if isinstance(given, np.ma.MaskedArray):
+            return np.asarray(np.ma.filled(given.astype(np.float64), np.nan))
+        return np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: no array of numbers ({str(error)[:80]}); expected (points, 3)") from None
+
+
+def _fields(array: np.ndarray, where: str) -> np.ndarray:
+    """A structured array, as PCL and ROS hand it over -> [..., 3]."""
+    names = array.dtype.names or ()
+    if missing := [axis for axis in AXES if axis not in names]:
+        raise InputError(f"{where}: no field {', '.join(missing)}; found {', '.join(names)}")
+    for axis in AXES:
+        if array[axis].dtype.kind not in "fiu" or array[axis].ndim != array.ndim:
+            raise InputError(f"{where}: field {axis} has type {array.dtype[axis]}, expected one number")
+    return np.stack([array[axis].astype(np.float64) for axis in AXES], axis=-1)
+
+
+def _check_shape(shape: tuple[int, ...], where: str, drop_invalid: bool) -> None:
+    if 0 in shape:
+        raise InputError(f"{where}: no points: shape {shape}")
+    if len(shape) == 3 and shape[2] >= 3 and not drop_invalid:
+        raise InputError(
+            f"{where}: shape {shape} is an organised cloud; take it with drop_invalid=True (--drop-invalid), "
+            "which leaves out the pixels without a return"
+        )
+    if len(shape) not in (2, 3):
+        raise InputError(f"{where}: shape {shape}, expected (points, 3)")
+    if len(shape) == 2 and shape[0] == 3 and shape[1] > 6:
+        raise InputError(f"{where}: shape {shape}, expected (points, 3): transpose it")
+    if shape[-1] < 3:
+        raise InputError(f"{where}: {shape[-1]} columns, expected 3 (x y z); the shape is {shape}")
+
+
+def _valid(points: np.ndarray, where: str, drop_invalid: bool) -> np.ndarray:
+    finite = np.isfinite(points).all(axis=1)
+    if drop_invalid:
+        points = points[finite]
+        if not len(points):
+            raise InputError(f"{where}: no point is left: all {len(finite)} are NaN or inf")
+    check_coordinates(points, where, LEAVE_OUT)
+    return points
+
+
+def check_coordinates(points: np.ndarray, where: str, advice: str = "mend them") -> None:
+    """Finite and not absurdly large [P, 3]."""
+    bad = ~np.isfinite(points).all(axis=1)
+    if bad.any():
+        raise InputError(
+            f"{where}: point {int(bad.argmax())} is not finite (NaN or inf), {int(bad.sum())} of {len(bad)} in all; "
+            f"{advice}"
+        )
+    if np.abs(points).max() > LARGEST:
+        raise InputError(f"{where}: a coordinate of {np.abs(points).max():.3g}, the limit is {LARGEST:g}")
+
+
+def clean(points: np.ndarray) -> np.ndarray:
+    """Points [P, 3] without strays. None is taken for a stray yet; it stands here because thinning must come after."""
+    return points
+
+
+def thin(points: np.ndarray, n_points: int, seed: int = 0) -> np.ndarray:
+    """[P, 3] -> [n_points, 3]; whatever the order of the points, unless P == n_points already.
+
+    More: a draw of the distinct ones. Fewer: all of them, again and again, in lexicographic order.
+    """
+    if len(points) == n_points:
+        return points
+    points = _distinct(points)
+    if len(points) <= n_points:
+        return points[np.arange(n_points) % len(points)]
+    return points[draw(len(points), n_points, seed)]
+
+
+def _distinct(points: np.ndarray) -> np.ndarray:
+    """In lexicographic order, each once."""
+    points = points[np.lexsort(points.T[::-1])]
+    new = np.ones(len(points), dtype=bool)
+    new[1:] = (points[1:] != points[:-1]).any(axis=1)
+    return points[new]
+
+
+def draw(n: int, k: int, seed: int = 0) -> np.ndarray:
+    """k of the ranks 0..n-1, ascending: those whose scrambled number is least.
+
+    The scrambling is that of SplitMix64, a bijection of 64-bit numbers: no ties, and the same ranks on every machine
+    and under every version of numpy, whose own streams may change.
+    """
+    with np.errstate(over="ignore"):
+        x = (np.arange(1, n + 1, dtype=np.uint64) + np.uint64((seed % 2**32) << 32)) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
+    return np.sort(np.argpartition(x, k - 1)[:k])
+
+
+def rounded(points: np.ndarray) -> np.ndarray:
+    """[..., P, 3] -> float32; a cloud far from the origin (map coordinates) is first moved there, in float64."""
+    wide = np.asarray(points, dtype=np.float64)
+    low, high = wide.min(axis=-2, keepdims=True), wide.max(axis=-2, keepdims=True)
+    size = (high - low).max(axis=-1, keepdims=True)
+    far = np.maximum(-low, high).max(axis=-1, keepdims=True) > FAR * size
+    return (wide - np.where(far, (low + high) / 2, 0.0)).astype(np.float32)
+
+
+def _check_distinct(cloud: np.ndarray, least: int, where: str) -> None:
+    if len(cloud) > 1 and (cloud == cloud[0]).all():
+        raise InputError(f"{where}: all points are the same: only one distinct point, there is nothing to see")
+    n = len(_distinct(cloud)) if least > 2 else len(cloud)
+    if n < min(least, len(cloud)):
+        raise InputError(f"{where}: {n} distinct points, at least {least} are needed; a denser cloud will do")
+
+
+def _told(dropped: int, removed: int, kept: int, n_points: int) -> list[str]:
+    notes = []
+    if dropped:
+        notes.append(f"Left out: {dropped} of the points, which are NaN or inf.")
+    if removed:
+        notes.append(f"Left out: {removed} of the points, which look like strays.")
+    if kept > n_points:
+        notes.append(f"{kept} points were thinned to the {n_points} that the model is cut for.")
+    return notes
+
+
+def n_used(points: np.ndarray, chunks: Chunks) -> list[int]:
+    """Distinct points of each cloud [n, P, 3] that the model sees once it is cut.
+
+    One in COINCIDE may fall on another one on the model's grid and still counts: a file may be coarse. Where more do,
+    a point far away has made the rest of the cloud small, and they are counted as they are seen.
+    """
+    grid = chunks.points
+    used = grid.shape[1] - (grid[:, 1:] == grid[:, :1]).all(axis=2).sum(axis=1)  # the spare rows repeat the first
+    for i in np.flatnonzero(used < grid.shape[1]):
+        n = len(_distinct(points[i]))
+        used[i] = n if used[i] >= n - n // COINCIDE else used[i]
+    return [int(n) for n in used]
+
+
+def stacked(taken: Sequence[Intake]) -> np.ndarray:
+    """[n, n_points, 3] float32."""
+    return np.stack([intake.points for intake in taken])
