@@ -194,10 +194,21 @@ def thin(points: np.ndarray, n_points: int, seed: int = 0) -> np.ndarray:
 
 def _distinct(points: np.ndarray) -> np.ndarray:
     """In lexicographic order, each once."""
-    points = points[np.lexsort(points.T[::-1])]
+    points = points[_lexicographic(points)]
     new = np.ones(len(points), dtype=bool)
     new[1:] = (points[1:] != points[:-1]).any(axis=1)
     return points[new]
+
+
+def _lexicographic(points: np.ndarray) -> np.ndarray:
+    """The order of the rows by x, then y, then z; quick for large clouds, where x alone decides nearly always."""
+    order = np.argsort(points[:, 0])
+    x = points[order, 0]
+    same = x[1:] == x[:-1]
+    tied = np.append(same, False) | np.append(False, same)
+    rest = order[tied]
+    order[tied] = rest[np.lexsort(points[rest].T[::-1])]
+    return order
 
 
 def draw(n: int, k: int, seed: int = 0) -> np.ndarray:
