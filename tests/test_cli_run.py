@@ -60,11 +60,7 @@ def test_several_files_are_answered_together_as_each_alone(run, words) -> None:
     both = run(*words, "--json").json
     assert both["n"] == 2
     alone = [run("--input", name, "--json").json["answers"][0] for name in ("a.npy", "b.xyz")]
-    for one, two in zip(both["answers"], alone, strict=True):
-        assert one["margin"] == pytest.approx(two["margin"], abs=1e-9)
-        assert [one[key] for key in ("id", "label", "order", "exit")] == [
-            two[key] for key in ("id", "label", "order", "exit")
-        ]
+    assert both["answers"] == alone
 
 
 def test_several_files_have_a_line_each(run) -> None:
@@ -133,9 +129,7 @@ def test_a_cloud_comes_from_standard_input(run, folder, monkeypatch, kind) -> No
     [known] = run("--input", "a.npy", "--json").json["answers"]
     stdin(monkeypatch, encoded(np.load(folder / "a.npy"), kind))
     [answer] = run("--input", "-", "--json").json["answers"]
-    floats = ("margin", "probability")
-    assert [answer[key] for key in floats] == pytest.approx([known[key] for key in floats], abs=1e-9)
-    assert {**answer, **dict.fromkeys(floats)} == {**known, "id": "-", **dict.fromkeys(floats)}
+    assert answer == {**known, "id": "-"}
 
 
 def test_a_pipe_is_read_to_its_end(folder) -> None:
