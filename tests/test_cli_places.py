@@ -27,12 +27,13 @@ from asp_neuro.scenes.cloud import Chunking
 
 TINY = Recipe(
     name="tiny",
-    chunking=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
+    scene=Chunking(n_points=64, n_groups=8, group_size=4, n_chunks=4),
     model=ModelRecipe(width=8, neurons=8, layers=2, edge_widths=(6, 8), policy_width=5),
-    train=TrainRecipe(epochs=2, deploy_epochs=1, batch=256, learning_rate=1e-2),
+    train=TrainRecipe(epochs=2, qat_epochs=1, batch_size=256, learning_rate=1e-2),
 )
 TOML = """
-[chunking]
+[scene]
+kind = "cloud"
 n_points = 64
 n_groups = 8
 group_size = 4
@@ -45,8 +46,8 @@ edge_widths = [6, 8]
 policy_width = 5
 [train]
 epochs = 20
-deploy_epochs = 1
-batch = 256
+qat_epochs = 1
+batch_size = 256
 """
 
 
