@@ -178,6 +178,22 @@ def test_what_a_recipe_can_ask_for_is_what_a_model_can_have() -> None:
     assert set(recipe.TASKS) <= set(tasks.KINDS)
 
 
+def test_a_further_kind_of_scene_is_read_checked_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Line:
+        n_places: int = 9
+
+    monkeypatch.setitem(recipe.SCENES, "line", Line)
+    asked = {"kind": "line", "n_places": 5}
+    found = from_dict("x", {"scene": asked})
+    assert found.scene == Line(5)
+    assert found.as_dict()["scene"] == asked
+    with pytest.raises(ConfigError, match=r"unknown key 'scene\.n_place'; did you mean 'n_places'"):
+        from_dict("x", {"scene": {"kind": "line", "n_place": 5}})
+    with pytest.raises(ConfigError, match=r"unknown key 'scene\.n_points'"):  # a cloud's
+        from_dict("x", {"scene": {"kind": "line", "n_points": 5}})
+
+
 OLD = [(section, old, new) for section, keys in OLD_KEYS.items() for old, new in keys.items()]
 
 
