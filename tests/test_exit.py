@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal, localcontext
 from pathlib import Path
 
 import numpy as np
@@ -36,19 +37,37 @@ def test_margins_by_hand(logits, expected):
     assert margin(np.array(logits)) == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_tiny_gap_keeps_its_digits():
-    gap = 1e-12
-    assert margin(np.array([gap, 0.0])) == pytest.approx(gap / 2, rel=1e-12, abs=0)
-    p = probabilities(np.array([gap, 0.0]))
-    assert p[0] - p[1] != pytest.approx(gap / 2, rel=1e-6, abs=0)  # the plain difference does not
+STEP = 2.0**-30
+
+
+@pytest.mark.parametrize(
+    ("gap", "steps"), [(2.0**-28, 2), (2.0**-27, 4), (2.0**-29, 1), (2.0**-32, 0), (1e-12, 0), (0.0, 0)]
+)
+def test_a_tiny_gap_is_told_in_whole_steps(gap, steps):
+    """tanh(gap / 2) in steps of 2^-30, by hand; below half a step it is none, which crosses no threshold."""
+    found = margin(np.array([gap, 0.0]))
+    assert found == steps * STEP
+    assert stops(found, 0.0) == (steps > 0)
+
+
+def exact_margin(logits: np.ndarray) -> float:
+    """To 25 digits."""
+    with localcontext() as context:
+        context.prec, context.Emin = 60, -(10**6)
+        weights = sorted(Decimal(float(z)).exp() for z in logits)
+        return float((weights[-1] - weights[-2]) / sum(weights))
 
 
 @given(LOGITS)
 def test_the_margin_is_the_gap_of_the_two_best_probabilities(logits):
-    p = np.sort(probabilities(logits))
-    assert p.sum() == pytest.approx(1.0)
-    assert 0.0 <= margin(logits) <= 1.0
-    assert margin(logits) == pytest.approx(p[-1] - p[-2], abs=1e-12)
+    """Within 2^-29, the bound that the verdicts count on; both are whole steps."""
+    p, found = np.sort(probabilities(logits)), margin(logits)
+    assert p.sum() == pytest.approx(1.0, abs=len(p) * STEP)
+    assert 0.0 <= found <= 1.0
+    assert abs(found - exact_margin(logits)) < 2.0 * STEP
+    assert abs(found - (p[-1] - p[-2])) <= 2.0 * STEP
+    for values in (found, p):
+        assert (values / STEP % 1.0 == 0.0).all()
 
 
 @given(

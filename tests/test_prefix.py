@@ -27,7 +27,7 @@ from asp_neuro.scenes.cloud import Chunking, Chunks
 
 COMPACT = Chunking()  # G=64, K=16, M=16
 MODELS_FOLDER = Path(prefix.__file__).parents[1] / "models"
-RULES = (ExitRule(), ExitRule(0.3, certified=True))
+RULES = (ExitRule(), ExitRule(0.7, certified=True))
 
 
 def untrained(**parts: Any) -> Perceiver:
