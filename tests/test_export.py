@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -81,3 +86,32 @@ def test_a_missing_checkpoint_says_how_to_make_one(shell):
     said = shell("export")
     assert said.code == 2
     assert "asp-neuro train" in said.err
+
+
+AGAIN = """
+import sys
+threads, batch, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+import torch
+torch.set_num_threads(threads)
+from asp_neuro import bundle
+from asp_neuro.learn import evaluation, exporter
+exporter.BATCH = evaluation.BATCH = batch
+bundle.write(out, exporter.export(sys.argv[4]).bundle)
+"""
+
+
+@pytest.mark.slow
+def test_fresh_processes_export_the_same_bytes_whatever_the_threads_and_the_batch(tmp_path):
+    """What is measured at export (accuracy, largest membranes, golden vectors) must not hang on the order of sums."""
+    made = []
+    for threads, batch in ((1, 256), (2, 256), (1, 17), (3, 5)):
+        out = tmp_path / f"{threads}_{batch}.net"
+        env = {
+            **os.environ,
+            **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)),
+        }
+        words = [sys.executable, "-c", AGAIN, str(threads), str(batch), str(out), str(COMPACT)]
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        made.append(hashlib.sha256(out.read_bytes()).hexdigest())
+    assert len(set(made)) == 1, made
