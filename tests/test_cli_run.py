@@ -12,9 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asp_neuro.cli.verbs.run import above_promise
 from asp_neuro.data import load
-from asp_neuro.runtime import deployment
 
 KEYS = {
     *("id", "label", "class", "probability", "margin", "observations", "order", "exit", "preserved"),
@@ -182,19 +180,3 @@ def test_points_without_a_return_need_the_option_that_the_refusal_names(run) -> 
 def test_dropping_is_for_files(run) -> None:
     said = run("--limit", "2", "--drop-invalid")
     assert (said.code, "--drop-invalid is for clouds of --input" in said.err) == (2, True)
-
-
-# More wrong answers than promised
-
-
-def test_more_wrong_answers_than_promised_are_explained() -> None:
-    certificate = deployment.open_bundle("compact").certificate
-    assert certificate.alpha == 0.05
-    report = {"wrong_among_certified": 0.5, "exits": {"certified": 2}}
-    sentence = above_promise(report, certificate)
-    # one or two wrong of two at a risk of 5 %: 1 - 0.95^2 = 9.75 %
-    assert sentence.startswith("1 of 2 certified answers are wrong, more than the promised 5 %. ")
-    assert "by chance in 9.7 % of such runs" in sentence or "by chance in 9.8 % of such runs" in sentence
-    assert "docs/certificates.md" in sentence
-    for share in (None, 0.0, 0.05):
-        assert above_promise({**report, "wrong_among_certified": share}, certificate) is None

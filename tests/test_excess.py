@@ -7,7 +7,7 @@ import math
 import pytest
 
 from asp_neuro.certify import excess
-from asp_neuro.cli.verbs.run import _run_text
+from asp_neuro.cli.verbs.run import _run_text, above_promise
 
 
 @pytest.mark.parametrize(
@@ -34,20 +34,23 @@ def test_a_little_more_is_chance_and_much_more_is_other_data():
 def report(risk: float | None, promised: float | None) -> dict:
     return {
         "backend": "fast", "n": 100, "accuracy": 0.9, "mean_observations": 3.0, "budget": 16, "preserved_share": 1.0,
-        "exits": {"certified": 80, "threshold": 0, "budget": 20}, "certified_risk": risk, "promised_risk": promised,
+        "exits": {"certified": 80, "threshold": 0, "budget": 20}, "wrong_among_certified": risk, "certified_risk": risk,
+        "promised_risk": promised, "short_share": 0.0,
         "equal_share": None, "recomputed": None, "seconds": 1.0, "sha256": "ab" * 32,
     }  # fmt: skip
 
 
 def test_a_run_says_it_beside_the_share():
-    text = _run_text(report(0.1, 0.05))
+    told = report(0.1, 0.05)
+    text = _run_text({**told, "above_promise": above_promise(told)})
     assert "10.00 %" in text
     assert "8 of 80 certified answers are wrong, more than the promised 5 %" in text
     for quiet in (report(0.05, 0.05), report(None, 0.05), report(0.1, None)):
-        assert "promised" not in _run_text(quiet)
+        assert above_promise(quiet) is None
+        assert "promised" not in _run_text({**quiet, "above_promise": None})
 
 
 def test_a_report_carries_the_promise(cli):
     said = cli("run", "compact", "--limit", "30", "--json")
-    assert said.json["promised_risk"] == 0.05
+    assert (said.json["promised_risk"], said.json["above_promise"]) == (0.05, None)
     assert cli("run", "compact", "--limit", "3", "--no-exit", "--json").json["promised_risk"] is None

@@ -89,6 +89,7 @@ def run(args: argparse.Namespace) -> Result:
         report["picture"] = str(draw(deployed, clouds, answers[0], args.picture, rule))
     if args.prefix:
         report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
+    report["above_promise"] = above_promise(report)
     text, code = _run_text(report), 0
     text += f"\npicture: {args.picture}" if args.picture is not None else ""
     if watch is not None:
@@ -201,18 +202,15 @@ def _run_text(report: dict[str, Any]) -> str:
     rows.append(("time", f"{report['seconds']:.2f} s, {1e3 * report['seconds'] / report['n']:.2f} ms a cloud"))
     rows.append(("model", report["sha256"][:16]))
     text = table(rows, ("", "")) + (_prefix_text(report["prefix"]) if "prefix" in report else "")
-    beyond = _beyond_the_promise(report)
-    return text if beyond is None else f"{text}\n{beyond}"
+    return f"{text}\n{report['above_promise']}" if report["above_promise"] else text
 
 
-def _beyond_the_promise(report: dict[str, Any]) -> str | None:
-    """A sentence where more certified answers are wrong than was promised."""
+def above_promise(report: dict[str, Any]) -> str | None:
+    """A sentence where more certified answers are wrong than was promised; None: not more, or nobody knows."""
     from asp_neuro.certify import excess
 
-    if report["certified_risk"] is None or report["promised_risk"] is None:
-        return None
-    n_certified = report["exits"]["certified"]
-    return excess.sentence(round(report["certified_risk"] * n_certified), n_certified, report["promised_risk"])
+    wrong, promised, n = report["wrong_among_certified"], report["promised_risk"], report["exits"]["certified"]
+    return None if wrong is None or promised is None else excess.sentence(round(wrong * n), n, promised)
 
 
 def _prefix_text(report: dict[str, Any]) -> str:
