@@ -153,7 +153,7 @@ def test_a_turned_up_axis_gives_the_same_answer(tmp_path, compact, clouds):
 
 
 def test_recomputing_leaves_proven_answers_alone_and_replaces_the_others(compact, clouds):
-    chunks = chunks_of(clouds.points, compact.bundle.chunking, clouds.names, cache=False)
+    chunks = compact.scenes(clouds, keep=False)
     perceiver = compact.perceiver
     _, plain = deployment.run(compact, clouds, ExitRule())
     report, mended = deployment.run(compact, clouds, ExitRule(), recompute=True, exact=True)
@@ -161,7 +161,7 @@ def test_recomputing_leaves_proven_answers_alone_and_replaces_the_others(compact
     assert report["recomputed"] == len(unproven)
     assert report["equal_share"] >= report["preserved_share"]
     for i, (a, b) in enumerate(zip(plain, mended, strict=True)):
-        expected = perceiver.recompute(chunks[i : i + 1], ExitRule()) if i in unproven else a
+        expected = perceiver.replay(chunks[i : i + 1], ExitRule())[0] if i in unproven else a
         assert same(expected, b)
 
 
@@ -212,7 +212,7 @@ def test_three_lines_of_python_answer_for_a_cloud(clouds):
 @pytest.mark.slow
 def test_preserved_answers_are_those_of_exact_arithmetic_over_the_whole_test_set(compact):
     clouds = load("shapes", "test")
-    chunks = chunks_of(clouds.points, compact.bundle.chunking, clouds.names)
+    chunks = chunks_of(clouds.points, compact.chunking, clouds.names)
     perceiver = compact.perceiver
     for rule in (ExitRule(), deployment.exit_rule(compact)[0]):
         answers = fast_answers(perceiver, chunks, rule)
