@@ -165,10 +165,13 @@ def test_certify_stores_the_certificate_and_draws(shell, tmp_path):
 
 def test_a_model_that_is_mostly_wrong_is_not_certified_and_stays_usable(shell, tmp_path):
     from asp_neuro import bundle as bundles
+    from asp_neuro.grid.sections import Affine
 
     good = bundles.with_certificate(bundles.read(bundles.shipped()["compact"]), None, None)
-    rolled = {name: np.roll(getattr(good.host, name), 1, axis=0) for name in ("readout_weight", "readout_bias")}
-    bundles.write(tmp_path / "model.net", dataclasses.replace(good, host=dataclasses.replace(good.host, **rolled)))
+    task = good.model.task
+    rolled = Affine(np.roll(task.readout.weight, 1, axis=0), np.roll(task.readout.bias, 1))
+    model = dataclasses.replace(good.model, task=dataclasses.replace(task, readout=rolled))
+    bundles.write(tmp_path / "model.net", dataclasses.replace(good, model=model))
     said = shell("certify", "--json", timeout=300)
     assert (said.code, said.json.get("certified"), said.json.get("threshold")) == (1, False, None)
     run = shell("run", "--limit", "3", "--json")

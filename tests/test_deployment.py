@@ -13,10 +13,9 @@ from asp_neuro.chip.machines import SIMULATOR
 from asp_neuro.data import load
 from asp_neuro.errors import CheckFailed, InputError, UsageError
 from asp_neuro.model.exit import ExitReason, ExitRule
-from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.perceiver import Perceiver, really_equal
 from asp_neuro.runtime import deployment
 from asp_neuro.runtime.machine import fast_answers
-from asp_neuro.scenes.cache import chunks_of
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +29,9 @@ def clouds():
 
 
 def same(ours, theirs) -> bool:
-    """Bit for bit, but for margins (1e-9)."""
-    exact = all(getattr(ours, f) == getattr(theirs, f) for f in ("label", "labels", "order", "observations", "exit"))
-    close = np.allclose(ours.margins, theirs.margins, rtol=0.0, atol=1e-9)
-    return exact and close and np.array_equal(ours.membrane, theirs.membrane)
+    """Bit for bit."""
+    told = ("label", "labels", "order", "observations", "exit", "margins", "probability", "membrane", "probabilities")
+    return all(np.array_equal(getattr(ours, f), getattr(theirs, f)) for f in told)
 
 
 @pytest.mark.parametrize("batch", [1, 7, 256])
@@ -59,7 +57,7 @@ def test_an_early_exit_is_the_prefix_of_the_full_run(compact, clouds):
     for a, b in zip(early, full, strict=True):
         assert b.observations == 16
         assert b.order[: a.observations] == a.order
-        assert np.allclose(b.margins[: a.observations], a.margins, rtol=0.0, atol=1e-9)
+        assert b.margins[: a.observations] == a.margins
         crossed = [t for t, value in enumerate(b.margins, start=1) if value > rule.tau]
         assert a.observations == (crossed[0] if crossed else 16)
 
@@ -153,15 +151,15 @@ def test_a_turned_up_axis_gives_the_same_answer(tmp_path, compact, clouds):
 
 
 def test_recomputing_leaves_proven_answers_alone_and_replaces_the_others(compact, clouds):
-    chunks = compact.scenes(clouds, keep=False)
     perceiver = compact.perceiver
+    scenes = compact.scenes(clouds)
     _, plain = deployment.run(compact, clouds, ExitRule())
     report, mended = deployment.run(compact, clouds, ExitRule(), recompute=True, exact=True)
     unproven = [i for i, a in enumerate(plain) if not a.verdict.preserved]
     assert report["recomputed"] == len(unproven)
     assert report["equal_share"] >= report["preserved_share"]
     for i, (a, b) in enumerate(zip(plain, mended, strict=True)):
-        expected = perceiver.replay(chunks[i : i + 1], ExitRule())[0] if i in unproven else a
+        expected = perceiver.replay(scenes[i : i + 1], ExitRule())[0] if i in unproven else a
         assert same(expected, b)
 
 
@@ -212,13 +210,13 @@ def test_three_lines_of_python_answer_for_a_cloud(clouds):
 @pytest.mark.slow
 def test_preserved_answers_are_those_of_exact_arithmetic_over_the_whole_test_set(compact):
     clouds = load("shapes", "test")
-    chunks = chunks_of(clouds.points, compact.chunking, clouds.names)
+    chunks = compact.scenes(clouds)
     perceiver = compact.perceiver
     for rule in (ExitRule(), deployment.exit_rule(compact)[0]):
         answers = fast_answers(perceiver, chunks, rule)
         exact = perceiver.replay(chunks, rule)
         proven = [a.verdict.preserved for a in answers]
-        equal = [deployment.really_equal(a, b) for a, b in zip(answers, exact, strict=True)]
+        equal = [really_equal(a, b) for a, b in zip(answers, exact, strict=True)]
         assert not any(p and not e for p, e in zip(proven, equal, strict=True))
         assert np.mean(proven) >= 0.95
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from asp_neuro.model.host import LIMIT, STEP, Host, row_steps
-from asp_neuro.model.host import moments as host_moments
 from torch import Tensor, nn
 
 from asp_neuro.data import load
+from asp_neuro.grid.arithmetic import BELIEF_BITS, LIMIT, STEP, on_grid, row_steps
 from asp_neuro.learn import checkpoint
 from asp_neuro.learn.cloud_encoder import Encoder, NormedLinear, _Largest, moments
 from asp_neuro.learn.evaluation import Record, accuracy_at, evaluate, negative_log_likelihood, temperature_scaled_nll
@@ -21,11 +20,12 @@ from asp_neuro.learn.model import Model, follow, learned, oracle, true_likelihoo
 from asp_neuro.learn.policy import RULES, Policy, gumbel, sample
 from asp_neuro.learn.recipe import SCORERS, ModelRecipe
 from asp_neuro.learn.training import load_model
-from asp_neuro.model.episode import _Batch, encode
+from asp_neuro.model.mixer import Mixer as DeployedMixer
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.policy import VISITED
 from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.cloud import GRID, Chunking, describe
+from asp_neuro.scenes.cloud_encoder import moments as host_moments
 
 HOW = Chunking(n_points=96, n_groups=12, group_size=6, n_chunks=5)
 SMALL = ModelRecipe(width=12, neurons=10, layers=2, edge_widths=(6, 8), policy_width=7)
@@ -47,6 +47,26 @@ def some_model(examples: Examples, seed: int = 0, **changes: object) -> Model:
         model.policy.weight.mul_(5.0)
         model.readout.weight.mul_(3.0)
     return model.eval()
+
+
+def perceiver_of(model: Model, examples: Examples) -> Perceiver:
+    """The deployed twin; its head is that of the integer grid, the rest does not look at it."""
+    return Perceiver(deployed(model, examples).spec(HOW, tuple("abcdefgh")))
+
+
+def gates_of(mixer: DeployedMixer, embedding: np.ndarray) -> np.ndarray:
+    """What the deployed mixer makes of embeddings [b, w] in steps, [b, 4 D]: keep, write, read, skip.
+
+    Taken from its steps: a carry of 0 shows write, one of 1 keep, and the drive before its norm read and skip.
+    """
+    shown: list[np.ndarray] = []
+    drive, mixer.drive = mixer.drive, lambda mixed: shown.append(mixed)
+    n, width = len(embedding), mixer.spec.width
+    carries = [mixer.step(np.full((n, width), value), embedding)[1] for value in (0.0, 1.0)]
+    mixer.drive = drive
+    write, keep = carries[0], carries[1] - carries[0]
+    read = (shown[1] - shown[0]) / keep
+    return np.concatenate([keep, write, read, shown[0] - read * write], axis=1)
 
 
 def deployed(model: Model, examples: Examples) -> Model:
@@ -186,14 +206,16 @@ def test_the_stream_equals_the_prefix_bit_for_bit() -> None:
 )
 def test_the_deployed_host_sees_what_the_trained_encoder_sees(examples: Examples, changes: dict) -> None:
     model = some_model(examples, **changes)
-    host = Host(model.host_spec())
     chunks = examples.chunks[np.arange(5)]
     with torch.no_grad():
         expected = model.look(examples.batch(np.arange(5))).gates.numpy()
-    assert ("embedding_in_weight" in host.spec.arrays()) == bool(changes.get("chunk_layer"))
-    batch = _Batch(host, chunks)
+    twin = perceiver_of(model, examples).model
+    assert (twin.spec.scene.chunk is not None) == bool(changes.get("chunk_layer"))
+    assert twin.spec.scene.moments == bool(changes.get("moments"))
+    view = twin.encoder.view(chunks)
     for chunk in range(chunks.n_chunks):
-        np.testing.assert_allclose(encode(host, batch, np.full(5, chunk)), expected[:, chunk], atol=5e-3)
+        found = gates_of(twin.mixer, view.embed(np.arange(5), np.full(5, chunk)))
+        np.testing.assert_allclose(found, expected[:, chunk], atol=5e-3)
     assert expected.std() > 0.1
 
 
@@ -231,7 +253,7 @@ def test_deployed_moments_are_the_trained_ones_and_do_not_depend_on_the_batch(se
 def test_the_deployed_host_follows_a_carry_that_has_grown(examples: Examples) -> None:
     """A mixer that forgets nothing reads values in the hundreds; the drive is that of LayerNorm all the same."""
     model = some_model(examples)
-    host, mixer = Host(model.host_spec()), model.mixer
+    host, mixer = perceiver_of(model, examples).model.mixer, model.mixer
     rng = np.random.default_rng(0)
     for size in (0.5, 30.0, 63.9, 64.0, 700.0, 1e5):
         mixed = rng.normal(size=(50, mixer.width))
@@ -268,31 +290,45 @@ def test_a_trained_host_drives_the_head_as_the_trained_module_does() -> None:
     model.mixer.step = step
     with torch.no_grad():
         model.rollout(model.look(found.batch(np.arange(24))), follow(torch.from_numpy(order)), 16)
-    host = Host(model.host_spec())
-    batch, carry, largest = _Batch(host, found.chunks), np.zeros((24, host.spec.width)), 0.0
+    twin = Perceiver(model.spec(recipe.chunking, classes)).model
+    view, carry, read = twin.encoder.view(found.chunks), twin.mixer.start(24), []
+    drive_of = twin.mixer.drive
+    twin.mixer.drive = lambda mixed: read.append(mixed) or drive_of(mixed)
     for t in range(16):
-        gates = encode(host, batch, order[:, t])
-        drive, carry = host.mix(carry, gates)
-        _, _, read, skip = np.split(gates, 4, axis=1)
-        largest = max(largest, np.abs(read * carry + skip).max())
+        drive, carry = twin.mixer.step(carry, view.embed(np.arange(24), order[:, t]))
         assert np.abs(drive - drives[t]).max() <= 1.0, t
         assert (drive != drives[t]).mean() < 0.05, t
-    assert largest > 64.0  # beyond the range of the other activations
+    assert np.abs(read).max() > 64.0  # beyond the range of the other activations
 
 
-def test_on_the_deployed_host_the_stream_equals_the_prefix_bit_for_bit(examples: Examples) -> None:
-    """Also when the stream sees its embeddings one at a time and the prefix all at once."""
-    host = Host(some_model(examples).host_spec())
-    pooled = np.random.default_rng(2).normal(size=(16, SMALL.width)) * 5000.0
-    carry = np.zeros((1, SMALL.width))
+def test_the_deployed_stream_equals_the_prefix_bit_for_bit(examples: Examples) -> None:
+    """Alone, and as the last of sixteen in a batch."""
+    mixer = perceiver_of(some_model(examples), examples).model.mixer
+    embeddings = np.rint(np.random.default_rng(2).normal(size=(16, SMALL.width)) * 5000.0)
+    carry = mixer.start(1)
     for t in range(16):
-        drive, carry = host.mix(carry, host.gates(pooled[t : t + 1]))
-        state = np.zeros((1, SMALL.width))
-        for gates in host.gates(pooled[: t + 1]):
-            again, state = host.mix(state, gates[None])
-        assert np.array_equal(drive, again)
-        assert np.array_equal(carry, state)
+        drive, carry = mixer.step(carry, embeddings[t : t + 1])
+        states = mixer.start(16)
+        for embedding in embeddings[: t + 1]:
+            again, states = mixer.step(states, np.stack([*embeddings[:15], embedding]))
+        assert np.array_equal(drive, again[-1:])
+        assert np.array_equal(carry, states[-1:])
     assert np.abs(drive).max() > 10
+
+
+def test_the_deployed_state_is_the_sum_of_what_was_written_and_kept_since(examples: Examples) -> None:
+    """Against the closed form, h = sum_i (prod_{j>i} A_j) B_i V_i, within 1e-9."""
+    mixer = perceiver_of(some_model(examples), examples).model.mixer
+    embeddings = np.rint(np.random.default_rng(3).normal(size=(9, 2, SMALL.width)) * 5000.0)
+    gates = np.stack([gates_of(mixer, embedding) for embedding in embeddings])  # [T, b, 4 D]
+    keep, write, read, skip = np.split(gates, 4, axis=2)
+    carry = mixer.start(2)
+    for t in range(9):
+        drive, carry = mixer.step(carry, embeddings[t])
+        closed = sum(keep[i + 1 : t + 1].prod(axis=0) * write[i] for i in range(t + 1))
+        np.testing.assert_allclose(carry, closed, rtol=0, atol=1e-9)
+        assert np.abs(drive - mixer.drive(read[t] * closed + skip[t])).max() <= 1.0
+    assert np.abs(carry - write[-1]).max() > 0.1  # what came before is still seen
 
 
 def test_the_state_is_the_sum_of_what_was_written_and_kept_since() -> None:
@@ -473,30 +509,34 @@ def test_the_first_look_chooses_the_first_chunk_and_no_other(examples: Examples)
     assert torch.equal(later, usual)
     assert torch.equal(episode.visited.argmax(dim=1), first.argmax(dim=1))
     descriptors = batch.descriptors.numpy().astype(np.float64)
-    host = Host(model.host_spec())
-    np.testing.assert_allclose(host.first_scores(descriptors), first.numpy(), atol=1e-4)
-    alone = np.concatenate([host.first_scores(row[None]) for row in descriptors])
-    assert np.array_equal(alone, host.first_scores(descriptors))
-    grid = deployed(model, examples)
-    answers = Perceiver(grid.head.spec(), grid.host_spec(), HOW, tuple("abcdefgh")).answers(examples.chunks[:6])
-    assert [answer.order[0] for answer in answers] == host.first_scores(descriptors).argmax(axis=1).tolist()
+    perceiver = perceiver_of(model, examples)
+    policy = perceiver.model.policy
+    np.testing.assert_allclose(policy.first_scores(descriptors), first.numpy(), atol=1e-4)
+    alone = np.concatenate([policy.first_scores(row[None]) for row in descriptors])
+    assert np.array_equal(alone, policy.first_scores(descriptors))
+    answers = perceiver.answers(examples.chunks[:6])
+    assert [answer.order[0] for answer in answers] == policy.first_scores(descriptors).argmax(axis=1).tolist()
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_the_deployed_policy_scores_as_the_trained_one(examples: Examples, scorer: str) -> None:
     model = some_model(examples, scorer=scorer)
-    host, batch = Host(model.host_spec()), examples.batch(np.arange(6))
+    batch = examples.batch(np.arange(6))
     belief = torch.randn(6, 10, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         geometry = model.policy.geometry(batch.descriptors)
         expected = model.policy(belief, geometry)
     descriptors = batch.descriptors.numpy().astype(np.float64)
-    deployed = host.geometry(descriptors)
-    np.testing.assert_allclose(deployed, geometry.numpy(), atol=1e-4)
-    found, wanted = host.scores(belief.numpy().astype(np.float64), deployed), expected.numpy()
+    policy = perceiver_of(model, examples).model.policy
+    outlook = policy.outlook(descriptors)
+    np.testing.assert_allclose(outlook.geometry, geometry.numpy(), atol=1e-4)
+    beliefs = on_grid(belief.numpy().astype(np.float64), BELIEF_BITS)
+    found, wanted = policy.scores(beliefs, outlook.geometry), expected.numpy()
     np.testing.assert_allclose(found - found[:, :1], wanted - wanted[:, :1], atol=1e-4)
-    alone = np.concatenate([host.geometry(row[None]) for row in descriptors])
-    np.testing.assert_allclose(alone, deployed, rtol=0, atol=1e-12)
+    alone = [policy.outlook(row[None]).geometry for row in descriptors]
+    assert np.array_equal(np.concatenate(alone), outlook.geometry)
+    alone = [policy.scores(beliefs[i : i + 1], outlook.geometry[i : i + 1]) for i in range(6)]
+    assert np.array_equal(np.concatenate(alone), found)
 
 
 def test_a_sampled_choice_is_one_hot_forward_and_soft_backward() -> None:

@@ -14,11 +14,10 @@ from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.learn import checkpoint as checkpoints
 from asp_neuro.learn.machine import trained
-from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.runtime import deployment, verification
 from asp_neuro.runtime.machine import FAST, Machine, fast_head
 from asp_neuro.runtime.verification import Findings, compare_answers, verify
-from asp_neuro.scenes.cache import chunks_of
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def bundle():
 @pytest.fixture(scope="module")
 def chunks(bundle):
     clouds = load("shapes", "validation").subset(np.arange(6))
-    return chunks_of(clouds.points, bundle.chunking, clouds.names, cache=False)
+    return bundle.model.scene.scenes(clouds.points, clouds.names)
 
 
 IDS = [f"cloud {i}" for i in range(6)]
@@ -63,7 +62,7 @@ def test_the_trained_module_and_the_fast_head_agree_over_the_whole_test_split(na
         clouds = deployment.clouds_of(deployed, None, "test", None, None)
     except MissingError:
         pytest.skip("the ModelNet npz files are not at hand ($ASP_NEURO_DATA)")
-    chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names)
+    chunks = deployed.scenes(clouds)
     engines = {"fast": fast_head, "torch": trained(checkpoints.find(name), deployed.bundle.head).run_head}
     for start in range(0, len(clouds), 200):
         drives = deployed.perceiver.drives(chunks[start : start + 200])
@@ -96,9 +95,11 @@ FAULTS = {
 
 
 def test_a_host_that_is_not_the_recorded_one_is_found(bundle):
-    drive_bias = bundle.host.drive_bias.copy()
-    drive_bias[3] += np.float32(2.0**-6)  # one step of the drive
-    other = dataclasses.replace(bundle, host=dataclasses.replace(bundle.host, drive_bias=drive_bias))
+    mixer = bundle.model.mixer
+    bias = mixer.drive.bias.copy()
+    bias[3] += np.float32(2.0**-6)  # one step of the drive
+    mixer = dataclasses.replace(mixer, drive=dataclasses.replace(mixer.drive, bias=bias))
+    other = dataclasses.replace(bundle, model=dataclasses.replace(bundle.model, mixer=mixer))
     found = verify(other, None, [], ExitRule())
     assert found.mismatches == bundle.golden.host_drives_int[..., 3].size
     assert (found.first["engine"], found.first["what"], found.first["channel"]) == ("host", "drives", 3)
@@ -151,17 +152,24 @@ def test_a_threshold_that_fires_at_equality_is_found():
 
 def test_a_wrong_answer_is_found_and_named(bundle, chunks):
     answers = deployment.open_bundle("compact").perceiver.answers(chunks, ExitRule())
-    for change in (
-        {"order": answers[2].order[::-1]},
-        {"observations": 3},
-        {"membrane": one_more(answers[2].membrane, 7, 1)},
-        {"margins": (*answers[2].margins[:-1], answers[2].margins[-1] + 1e-6)},
+    good = answers[2]
+    for what, change in (
+        ("order", {"order": good.order[::-1]}),
+        ("observations", {"observations": 3}),
+        ("exit", {"exit": ExitReason.THRESHOLD}),
+        ("label", {"label": (good.label + 1) % 8}),
+        ("labels", {"labels": (*good.labels[:-1], -1)}),
+        ("last membrane", {"membrane": one_more(good.membrane, 7, 1)}),
+        ("margin", {"margins": (*good.margins[:-1], float(np.nextafter(good.margins[-1], 2.0)))}),  # one bit
+        ("probability", {"probability": float(np.nextafter(good.probability, 2.0))}),
+        ("probabilities", {"probabilities": np.nextafter(good.probabilities, 2.0)}),
     ):
-        spoiled = [*answers[:2], dataclasses.replace(answers[2], **change), *answers[3:]]
+        spoiled = [*answers[:2], dataclasses.replace(good, **change), *answers[3:]]
         found = Findings()
         compare_answers(found, "spoiled", IDS, answers, spoiled)
-        assert found.mismatches == 1
-        assert found.first["cloud"] == "cloud 2"
+        assert found.mismatches == 1, what
+        assert (found.first["cloud"], found.first["what"]) == ("cloud 2", what)
+        assert found.first["expected"] != found.first["found"]
         assert found.compared["answers"] == 6
 
 
