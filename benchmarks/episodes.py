@@ -21,11 +21,12 @@ from machine import peak_megabytes
 from timing import Row, alternate, arguments, compared, one_thread, row, tell
 
 from asp_neuro.data import load
-from asp_neuro.model.episode import episodes
+from asp_neuro.heads.spec import Engine
+from asp_neuro.model.episode import episodes, play
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.perceiver import Perceiver, drive
+from asp_neuro.model.look import Answer, answers
+from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.runtime.deployment import load_perceiver
-from asp_neuro.scenes.cache import chunks_of
 from asp_neuro.scenes.cloud import Chunks
 
 SHIPPED = ("compact", "modelnet10")
@@ -37,7 +38,13 @@ WANTED = {IN_BATCHES: "at most 5 ms", ONE_BY_ONE: "at most 15 ms"}
 
 def shapes(perceiver: Perceiver, n: int) -> Chunks:
     """The chunks of n test clouds."""
-    return chunks_of(load("shapes", "test").points[:n], perceiver.chunking, cache=False)
+    return perceiver.scenes(load("shapes", "test").points[:n])
+
+
+def unwatched(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, engine: Engine) -> list[Answer]:
+    """Answers without verdicts."""
+    looks = play(episodes(perceiver.model, chunks, rule), engine).looks
+    return answers(looks, perceiver.model.task, rule)
 
 
 def whole_episodes(name: str, rounds: int) -> list[Row]:
@@ -45,12 +52,9 @@ def whole_episodes(name: str, rounds: int) -> list[Row]:
     chunks = shapes(perceiver, BATCH)
     one = [chunks[i : i + 1] for i in range(SINGLE)]
 
-    def bare(part: Chunks) -> None:
-        drive(episodes(perceiver._host, perceiver.units, part, full), perceiver.new_head())
-
     trials = {
         IN_BATCHES: lambda: perceiver.answers(chunks, full),
-        "batch of 256, no verdicts": lambda: bare(chunks),
+        "batch of 256, no verdicts": lambda: unwatched(perceiver, chunks, full, perceiver.new_head()),
         "batch of 256, certified exit": lambda: perceiver.answers(chunks),
         ONE_BY_ONE: lambda: [perceiver.answers(part, full) for part in one],
     }

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from episodes import unwatched
 from timing import Row, alternate, arguments, compared, one_thread, row, specs, tell
 
 from asp_neuro.errors import ConfigError
@@ -22,11 +23,12 @@ from asp_neuro.heads.soft.exact import run_exact
 from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.heads.soft.layer import STATE_BITS_MAX, STATE_BITS_MIN, LayerSpec
 from asp_neuro.heads.spec import HeadSpec
-from asp_neuro.model.episode import Answer, episodes
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.perceiver import Perceiver, drive, really_equal
+from asp_neuro.model.look import Answer
+from asp_neuro.model.perceiver import Perceiver, really_equal
+from asp_neuro.model.spec import ModelSpec
 from asp_neuro.report import table
-from asp_neuro.scenes.cloud import Chunking, Chunks, cut
+from asp_neuro.scenes.cloud import Chunking, Chunks
 
 COMPACT = Chunking(n_points=512, n_groups=64, group_size=16, n_chunks=16)
 N_STEPS = 16
@@ -54,13 +56,12 @@ def head_cost(width: int, batch: int, rounds: int) -> list[Row]:
 def engine_cost(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, rounds: int) -> list[Row]:
     """Encoder, mixer, head, policy and exit, with and without a verdict per answer."""
 
-    plain = FastHead(perceiver.head, perceiver.host.drive_bound())
-
-    def unwatched() -> list[Answer]:
-        return drive(episodes(perceiver._host, perceiver.units, chunks, rule), plain.fresh())
-
-    trials = {"engine, no verdicts": unwatched, "engine, verdicts": lambda: perceiver.answers(chunks, rule)}
-    looks = sum(answer.observations for answer in unwatched())
+    plain = perceiver.head.engine(perceiver.spec.drive_bound())
+    trials = {
+        "engine, no verdicts": lambda: unwatched(perceiver, chunks, rule, plain.fresh()),
+        "engine, verdicts": lambda: perceiver.answers(chunks, rule),
+    }
+    looks = sum(answer.observations for answer in unwatched(perceiver, chunks, rule, plain.fresh()))
     each = {name: seconds / looks for name, seconds in alternate(trials, rounds).items()}
     return compared(each, "engine, no verdicts", "s/observation", f", batch {len(chunks)}")
 
@@ -72,7 +73,7 @@ def exact_cost(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, rounds: int
     few = [chunks[i : i + 1] for i in range(REPLAYED)]
     trials = {
         "exact head": lambda: run_exact(spec, drives),
-        "exact replay": lambda: [perceiver.recompute(one, rule) for one in few],
+        "exact replay": lambda: [perceiver.replay(one, rule) for one in few],
     }
     found = alternate(trials, rounds)
     return [
@@ -81,9 +82,9 @@ def exact_cost(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, rounds: int
     ]
 
 
-def at_scale(head: HeadSpec, state_bits: int) -> HeadSpec:
-    """The same head with every layer's state at 2^state_bits."""
-    return HeadSpec(tuple(_layer_at(layer, state_bits) for layer in head.layers))
+def at_scale(model: ModelSpec, state_bits: int) -> ModelSpec:
+    """The same model with the state of every layer of its head at 2^state_bits."""
+    return replace(model, head=HeadSpec(tuple(_layer_at(layer, state_bits) for layer in model.head.layers)))
 
 
 def _layer_at(layer: LayerSpec, state_bits: int) -> LayerSpec:
@@ -102,7 +103,7 @@ def preserved_shares(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, batch
     rows = []
     for bits in [None, *range(STATE_BITS_MIN, STATE_BITS_MAX + 1)]:
         try:
-            model = perceiver if bits is None else replace(perceiver, head=at_scale(perceiver.head, bits))
+            model = perceiver if bits is None else Perceiver(at_scale(perceiver.spec, bits))
         except ConfigError:
             continue
         answers, sure = [], []
@@ -129,18 +130,17 @@ def shares(answers: list[Answer], sure: list[Answer]) -> dict[str, Any]:
 
 def random_model() -> tuple[Perceiver, Chunks]:
     rng = np.random.default_rng(0)
-    head = specs.random_head(rng, 64, 64, 2)
-    host = specs.random_host(rng, 64, 64, n_classes=10, policy_width=32, edge_widths=(32, 64))
-    perceiver = Perceiver(head, host, COMPACT, tuple("0123456789"))
-    return perceiver, cut(specs.random_clouds(rng, 64, COMPACT.n_points), COMPACT)
+    perceiver = specs.random_perceiver(
+        rng, width=64, n_neurons=64, n_classes=10, policy_width=32, edge_widths=(32, 64), chunking=COMPACT
+    )
+    return perceiver, perceiver.scenes(specs.random_clouds(rng, 64, COMPACT.n_points))
 
 
 def bundle_model(name: str, data: str | None, split: str, limit: int | None) -> tuple[Perceiver, Chunks]:
     from asp_neuro.runtime.deployment import clouds_of, load_perceiver, open_bundle
 
-    clouds = clouds_of(open_bundle(name), data, split, None, limit)
-    perceiver = load_perceiver(name)
-    return perceiver, cut(clouds.points, perceiver.chunking)
+    deployed = open_bundle(name)
+    return load_perceiver(name), deployed.scenes(clouds_of(deployed, data, split, None, limit))
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """A carried state against the prefix form: `python benchmarks/streaming.py [--json] [--quick]`, one thread.
 
 The first t observations of 32 built-in shapes on the shipped bundles, with the carried state and with everything seen
-so far computed again at each observation (`asp_neuro/prefix.py`). Were all chunks of one size and the rest free, the
-prefix form would cost (t + 1) / 2 times as much. The exponent is that of a power law fitted to the seconds. Wanted: at
-most 1.1 for streaming. Both forms are compared bit for bit first; a difference ends the script.
+so far computed again at each observation (`asp_neuro/model/prefix.py`). Were all chunks of one size, none of their
+groups shared and the rest free, the prefix form would cost (t + 1) / 2 times as much. The exponent is that of a power
+law fitted to the seconds. Wanted: at most 1.1 for streaming. Both forms are compared bit for bit first; a difference
+ends the script.
 """
 
 from __future__ import annotations
