@@ -1,6 +1,12 @@
 # A newcomer needs two commands: make demo, make test. Both set everything up first (a local .venv, Python 3.10).
+# `make test PYTHON=python3.12` (or a path) does the same without Lava, in an environment of its own: .venv-3.12.
 
-VENV   := .venv
+VERSION := $(shell bash .ci/setup version "$(PYTHON)")
+ifeq ($(VERSION),)
+$(error which Python? (see above))
+endif
+NEWER  := $(filter-out 3.10,$(VERSION))
+VENV   := .venv$(addprefix -,$(NEWER))
 PYTHON_IN_VENV := $(VENV)/bin/python
 STAMP  := $(VENV)/.asp-neuro-installed
 # pytest workers; each keeps to one thread, so that 2 cores are used and not fought over
@@ -17,21 +23,22 @@ export ASP_NEURO_DATA
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv and install everything (quick when nothing changed)
+setup: $(STAMP) ## make .venv and install everything (quick when nothing changed); PYTHON=python3.12 for another
 	@echo "ready: $(VENV) (try: $(VENV)/bin/asp-neuro --help)"
 
 # The stamp holds the folder it was made in: a copied or moved tree has a .venv that points elsewhere, and is set up again.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
-$(STAMP): pyproject.toml constraints.txt .ci/setup
-	@bash .ci/setup $(VENV)
+$(STAMP): pyproject.toml constraints.txt constraints-3.12.txt .ci/setup
+	@bash .ci/setup $(VENV) $(VERSION)
 	@printf '%s\n' "$(CURDIR)" > $(STAMP)
 
 demo: $(STAMP) ## run the main job on the built-in shapes
 	@$(PYTHON_IN_VENV) -m asp_neuro demo
 
-test: lint ## lint, then every test (at most 20 minutes on 2 cores)
+# Linting asks nothing of the Python that runs it, and its tools are in .venv: once is enough.
+test: $(if $(NEWER),$(STAMP),lint) ## lint, then every test (at most 20 minutes on 2 cores); PYTHON=python3.12: all but Lava
 	$(PYTEST) -m "not soak"
 
 quick: $(STAMP) ## the fast tests only (at most 3 minutes)
@@ -54,9 +61,9 @@ soak: $(STAMP) ## the long campaigns (marked soak)
 bench: $(STAMP) ## every benchmark, results.json, picture and table (at most 15 minutes)
 	$(PYTHON_IN_VENV) benchmarks/run_all.py $(BENCH)
 
-clean: ## remove caches and build products (.venv stays; make distclean removes it too)
+clean: ## remove caches and build products (.venv stays; make distclean removes it, and .venv-3.12)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-out
-	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
 
-distclean: clean ## clean, and remove .venv
-	rm -rf $(VENV)
+distclean: clean ## clean, and remove every .venv
+	rm -rf .venv .venv-*

@@ -31,7 +31,7 @@ def writing(path: str | Path) -> Iterator[io.BytesIO]:
     buffer = io.BytesIO()
     with _told(path):
         yield buffer
-    write(path, buffer.getbuffer())
+    write(path, buffer.getvalue())  # a view of the buffer that outlives an error crashes Python 3.12.1
 
 
 def write(path: str | Path, data: bytes | memoryview) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from asp_neuro.libraries import is_there
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job ignores it, and so would its children
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -21,6 +23,20 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # Other work on the machine must not fail a property: no deadline. Every run tries the same examples.
 settings.register_profile("asp", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("asp")
+
+
+# What not every environment has. A test says with a marker that it needs it; where it is missing, tests are skipped
+# here and nowhere else, so such libraries are imported within the tests.
+NEEDED_BY_MARKER = {"lava": "lava.magma", "rivals": "fpsample"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for marker, module in NEEDED_BY_MARKER.items():
+        if not is_there(module):
+            skip = pytest.mark.skip(reason=f"{marker}: {module} is not installed")
+            for item in items:
+                if item.get_closest_marker(marker) is not None:
+                    item.add_marker(skip)
 
 
 @dataclass(frozen=True)

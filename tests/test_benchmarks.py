@@ -51,6 +51,7 @@ def test_every_script_is_run_by_the_runner():
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED == set(run_all.BUDGETS)
 
 
+@pytest.mark.rivals
 def test_a_quick_run_of_one_script_writes_its_results_and_leaves_the_page_alone(tmp_path):
     before = (ROOT / "benchmarks/README.md").read_text()
     command = [sys.executable, ROOT / "benchmarks" / "run_all.py", "--quick", "--only", "grouping", "--out", tmp_path]

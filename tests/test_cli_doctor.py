@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from asp_neuro import bundle
@@ -29,25 +31,85 @@ def test_a_sound_installation_passes(cli, monkeypatch, tmp_path):
     assert said.code == 0
     assert all(set(item) >= KEYS and item["status"] in ("ok", "missing", "broken") for item in said.json["items"])
     assert not any(item["name"] == "Lava simulator" for item in said.json["items"])  # quick
-    assert item(said, "lava-dl") == {"name": "lava-dl", "status": "ok", "hint": "0.6.0", "needed": True}
+    assert item(said, "numpy") == {"name": "numpy", "status": "ok", "hint": np.__version__, "needed": True}
+    assert item(said, "extra: train")["status"] == "ok"
 
 
-def test_a_library_of_the_wrong_version_is_broken_and_exits_1(cli, monkeypatch):
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9.9" if name == "torch" else "0.10.0")
+@pytest.mark.lava
+def test_lava_is_an_extra_with_all_its_libraries(cli):
+    found = item(cli("doctor", "--quick", "--json"), "extra: lava")
+    assert found["hint"].startswith("lava-nc 0.10.0, lava-dl 0.6.0, torch 2.3.1")
+
+
+@pytest.mark.lava
+def test_an_extra_with_a_library_of_the_wrong_version_is_broken_and_exits_1(cli, monkeypatch):
+    known = importlib.metadata.version
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9.9" if name == "torch" else known(name))
     said = cli("doctor", "--quick", "--json")
     assert said.code == 1
-    assert item(said, "torch")["status"] == "broken"
-    assert "9.9.9 is installed, ==2.3.1 is needed" in item(said, "torch")["hint"]
+    assert item(said, "extra: lava")["status"] == "broken"
+    assert "torch: 9.9.9 is installed, ==2.3.1 is needed" in item(said, "extra: lava")["hint"]
+    assert item(said, "extra: train")["status"] == "ok"  # which takes any current one
+
+
+def lacking(monkeypatch, *absent: str) -> None:
+    """As if these distributions were not installed."""
+    known = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name in absent:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+
+
+@pytest.mark.parametrize(
+    ("extra", "library"), [("train", "torch"), ("plots", "matplotlib"), ("files", "pypcd4"), ("nir", "nir")]
+)
+def test_an_extra_that_is_not_there_says_what_it_would_add(monkeypatch, extra, library):
+    lacking(monkeypatch, library)
+    found = doctor.extra(extra)
+    assert (found.status, found.needed) == ("missing", False)
+    assert found.hint.startswith(f"adds {library} for ")
+    assert found.hint.endswith(f": pip install 'asp-neuro[{extra}]'")
+
+
+def test_half_an_extra_is_broken(monkeypatch):
+    monkeypatch.setattr(doctor, "requirements", lambda name: [Requirement("numpy>=1"), Requirement("no-such-library")])
+    found = doctor.extra("lava")
+    assert (found.status, found.needed) == ("broken", True)
+    assert found.hint.startswith("no-such-library is missing: ")
+
+
+def test_without_lava_its_rows_say_which_python_it_needs(cli, monkeypatch):
+    monkeypatch.setattr(doctor, "is_there", lambda module: False)
+    monkeypatch.setattr("asp_neuro.libraries.sys.version_info", (3, 13, 0))
+    monkeypatch.setattr(doctor, "requirements", lambda name="": [])  # as the markers have it there
+    rows = {found.name: found for found in doctor.examine()}
+    for name in ("extra: lava", "Loihi 2"):
+        assert (rows[name].status, rows[name].needed) == ("missing", False)
+        assert "Lava runs on Python 3.10 only, and this is 3.13" in rows[name].hint
+    assert "Lava simulator" not in rows
+
+
+def test_a_core_library_of_the_wrong_version_is_broken_and_exits_1(cli, monkeypatch):
+    known = importlib.metadata.version
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.9" if name == "h5py" else known(name))
+    said = cli("doctor", "--quick", "--json")
+    assert said.code == 1
+    assert "0.9 is installed, >=3.11 is needed" in item(said, "h5py")["hint"]
 
 
 def test_a_library_that_is_not_there_is_missing():
     found = doctor.library("no-such-library", SpecifierSet(">=1"))
-    assert (found.status, found.hint) == ("missing", "make setup")
+    assert (found.status, found.hint) == ("missing", doctor.REPAIR)
 
 
-def test_another_python_is_broken(monkeypatch):
-    monkeypatch.setattr("sys.version_info", (3, 12, 1))
-    assert doctor.python().status == "broken"
+@pytest.mark.parametrize(("running", "status"), [((3, 9, 2), "broken"), ((3, 10, 0), "ok"), ((3, 14, 1), "ok")])
+def test_python_from_310_on_will_do(monkeypatch, running, status):
+    monkeypatch.setattr("sys.version_info", running)
+    assert doctor.python().status == status
 
 
 @pytest.mark.parametrize(
@@ -91,7 +153,7 @@ def test_missing_shared_memory_is_told(monkeypatch, tmp_path):
 def test_a_person_reads_a_table(cli):
     lines = cli("doctor", "--quick").out.splitlines()
     assert lines[0].split() == ["status", "item", "what", "it", "says"]
-    assert any(line.split()[:3] == ["ok", "torch", "2.3.1"] for line in lines)
+    assert any(line.split()[:3] == ["ok", "numpy", np.__version__] for line in lines)
 
 
 # The simulator's self-test
@@ -114,6 +176,8 @@ def test_the_self_test_runs_lava():
 
 
 def test_a_simulator_that_is_off_by_one_is_broken_and_exits_1(cli, monkeypatch):
+    monkeypatch.setattr(doctor, "is_there", lambda module: True)
+
     def wrong(head, drives, **_):
         membranes, spikes, _ = run_reference(head, drives)
         membranes[3, 1, 0, 2] += 1

@@ -28,6 +28,14 @@ case "$1" in
   pip) echo "uv $*" >> "$LOG" ;;
 esac
 """
+# Says which version it is, and nothing else.
+ONLY = """#!/bin/bash
+case "$2" in
+  *"!= '{version}')") exit 0 ;;
+  *"print(sys.executable)") echo "$0" ;;
+  *) exit 1 ;;
+esac
+"""
 SHIM_WITHOUT_ITS_VERSION = "#!/bin/bash\necho 'pyenv: command not found' >&2; exit 127\n"
 OTHER_PYTHON = "#!/bin/bash\nexit 1\n"  # runs, and is not 3.10
 
@@ -38,7 +46,7 @@ def machine(tmp_path):
     tree, programs = tmp_path / "tree", tmp_path / "bin"
     (tree / ".ci").mkdir(parents=True)
     programs.mkdir()
-    for name in ("Makefile", "pyproject.toml", "constraints.txt", ".ci/setup"):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "constraints-3.12.txt", ".ci/setup"):
         shutil.copy(ROOT / name, tree / name)
     for tool in TOOLS:
         (programs / tool).symlink_to(shutil.which(tool))
@@ -51,9 +59,12 @@ def machine(tmp_path):
             (programs / name).write_text(script)
             (programs / name).chmod(0o755)
 
+        @property
+        def env(self) -> dict[str, str]:
+            return {"PATH": str(programs), "HOME": str(tmp_path / "home"), "LOG": str(self.log)}
+
         def make(self, *words: str) -> subprocess.CompletedProcess[str]:
-            env = {"PATH": str(programs), "HOME": str(tmp_path / "home"), "LOG": str(self.log)}
-            return subprocess.run(["make", *words], cwd=self.folder, env=env, capture_output=True, text=True)
+            return subprocess.run(["make", *words], cwd=self.folder, env=self.env, capture_output=True, text=True)
 
         def logged(self) -> list[str]:
             return self.log.read_text().splitlines() if self.log.exists() else []
@@ -90,6 +101,52 @@ def test_uv_brings_python_310_where_there_is_none(machine):
         "uv venv --quiet --python 3.10 .venv",
         "uv pip install --quiet --python .venv/bin/python --constraint constraints.txt --editable .[dev]",
     ]
+
+
+def test_another_python_gets_an_environment_of_its_own(machine):
+    machine.add("uv", UV)
+    done = machine.make("setup", "PYTHON=python3.12")
+    assert done.returncode == 0, done.stderr
+    assert machine.logged() == [
+        "uv venv --quiet --python 3.12 .venv-3.12",
+        "uv pip install --quiet --python .venv-3.12/bin/python --constraint constraints-3.12.txt --torch-backend cpu "
+        "--editable .[train,plots,files,nir,test]",
+    ]
+    assert not (machine.folder / ".venv").exists()
+
+
+def test_torch_comes_with_cuda_where_its_own_index_cannot_be_reached(machine):
+    machine.add("uv", UV.replace('pip) echo "uv $*" >> "$LOG"', 'pip) echo "uv $*" >> "$LOG"; [[ "$*" != *cpu* ]]'))
+    assert machine.make("setup", "PYTHON=3.13").returncode == 0
+    assert ["cpu" in line for line in machine.logged() if "pip install" in line] == [True, False]
+
+
+def test_linting_is_left_to_the_environment_that_has_its_tools(machine):
+    assert "mypy" in machine.make("-n", "test").stdout
+    assert "mypy" not in machine.make("-n", "test", "PYTHON=python3.12").stdout
+
+
+def test_a_python_that_nobody_knows_is_told(machine):
+    done = machine.make("setup", "PYTHON=snake")
+    assert done.returncode != 0
+    assert "PYTHON=snake does not run" in done.stderr
+
+
+def newer(machine, folder: Path) -> str:
+    env = {**machine.env, "PYENV_ROOT": str(folder)}
+    words = ["bash", ".ci/setup", "newer"]
+    return subprocess.run(words, cwd=machine.folder, env=env, capture_output=True, text=True).stdout
+
+
+def test_a_newer_python_is_found_on_the_path_or_with_pyenv_or_not_at_all(machine, tmp_path):
+    assert newer(machine, tmp_path) == ""
+    place = tmp_path / "versions/3.13.0/bin/python"
+    place.parent.mkdir(parents=True)
+    place.write_text(ONLY.format(version="3.13"))
+    place.chmod(0o755)
+    assert newer(machine, tmp_path) == f"{place}\n"
+    machine.add("python3.12", ONLY.format(version="3.12"))
+    assert Path(newer(machine, tmp_path).strip()).name == "python3.12"
 
 
 def test_a_failed_installation_fails_and_is_tried_again(machine):

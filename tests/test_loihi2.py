@@ -141,6 +141,7 @@ def test_the_first_board_that_is_up_decides_the_partition(place, end):
     }  # fmt: skip
 
 
+@pytest.mark.lava
 def test_lava_itself_stumbles_over_the_newline(place):
     """Why `use_slurm_host` is called without arguments: with one, lava-nc 0.10.0 fails on what Slurm prints."""
     place.sinfo(*FIRST_DOWN)

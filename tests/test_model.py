@@ -17,12 +17,13 @@ from asp_neuro.learn.evaluation import Record, accuracy_at, evaluate, negative_l
 from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.mixer import Mixer, gate
 from asp_neuro.learn.model import Model, follow, learned, oracle, true_likelihood
-from asp_neuro.learn.policy import RULES, Policy, gumbel, sample
+from asp_neuro.learn.policy import Policy, gumbel, sample
 from asp_neuro.learn.recipe import SCORERS, ModelRecipe
 from asp_neuro.learn.training import load_model
 from asp_neuro.model.mixer import Mixer as DeployedMixer
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.policy import VISITED
+from asp_neuro.model.rules import RULES
 from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.cloud import GRID, Chunking, describe
 from asp_neuro.scenes.cloud_encoder import moments as host_moments

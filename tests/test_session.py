@@ -188,6 +188,7 @@ def test_a_leader_that_cannot_start_is_told_with_its_last_words(scene, groups):
     assert [members(group) for group in groups] == [[]]
 
 
+@pytest.mark.lava
 def test_silence_is_not_waited_for_for_ever(scene, groups, monkeypatch):
     monkeypatch.setattr(Side, "program", "import time; time.sleep(60)")
     with pytest.raises(SessionError, match=r"nothing was heard for 0.5 s during starting, 0 of 6 clouds done"):

@@ -260,6 +260,7 @@ def test_rounding_lands_on_integers_and_passes_the_gradient_on() -> None:
     assert (x.grad == 3).all()
 
 
+@pytest.mark.lava
 def test_without_spikes_the_leak_is_slayers_leaky_integrator_bit_for_bit() -> None:
     from lava.lib.dl.slayer.neuron.dynamics import leaky_integrator
 
@@ -276,6 +277,7 @@ def test_without_spikes_the_leak_is_slayers_leaky_integrator_bit_for_bit() -> No
     assert (start < 0).any()
 
 
+@pytest.mark.lava
 def test_without_spikes_the_head_is_slayers_cuba_neuron_bit_for_bit() -> None:
     from lava.lib.dl.slayer.neuron import cuba
 

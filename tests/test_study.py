@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from old_recipes import in_old_names
@@ -17,9 +18,15 @@ from asp_neuro.learn import checkpoint, evaluation, training
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.examples import examples_of
 from asp_neuro.learn.recipe import ModelRecipe, Recipe, TrainRecipe
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.rules import RULES, fps_orders
 from asp_neuro.report import to_json
 from asp_neuro.scenes.cloud import Chunking
-from asp_neuro.studies import order, robustness, subjects
+from asp_neuro.studies import order, robustness, subjects, trained
+from asp_neuro.studies.deployed import DeployedSubject, oracle_orders
+from asp_neuro.studies.subjects import Examples
+
+ROOT = Path(__file__).parents[1]
 
 TINY = Recipe(
     name="tiny",
@@ -110,7 +117,7 @@ def test_the_report_lies_in_the_folder_beside_table_and_picture(studied):
 
 def test_the_ablations_differ_from_the_full_policy_by_their_one_key(studied):
     out, _ = studied
-    for policy, change in order.ABLATIONS.items():
+    for policy, change in trained.ABLATIONS.items():
         for seed in (0, 1):
             full, less = (checkpoint.load(out / f"{name}_e2_s{seed}.pt")["recipe"] for name in ("full", policy))
             assert less == {**full, "model": {**full["model"], **change}}
@@ -119,7 +126,7 @@ def test_the_ablations_differ_from_the_full_policy_by_their_one_key(studied):
 
 def test_an_ablation_that_takes_nothing_away_is_the_full_policy_bit_for_bit(studied, tmp_path, monkeypatch):
     out, _ = studied
-    monkeypatch.setattr(order, "ABLATIONS", {"nothing": {}})
+    monkeypatch.setattr(trained, "ABLATIONS", {"nothing": {}})
     report = order.run(recipe=TINY, seeds=(0,), ablations=True, limit=30, split="validation", out=tmp_path)
     assert same(tmp_path / "nothing_e2_s0.pt", out / "full_e2_s0.pt")
     assert not same(out / "geometry_e2_s0.pt", out / "full_e2_s0.pt")
@@ -158,10 +165,10 @@ def test_a_study_that_is_killed_goes_on_where_it_was(studied, tmp_path, monkeypa
         order.run(**keywords)
     assert {path.name for path in tmp_path.glob("*.pt*")} == {"full_e2_s0.pt", "full_e2_s1.pt.resume"}
     before = (tmp_path / "full_e2_s0.pt").stat().st_mtime_ns
-    trained = []
-    monkeypatch.setattr(training, "train_epoch", lambda run, *rest: trained.append(run.epoch) or epoch(run, *rest))
+    epochs = []
+    monkeypatch.setattr(training, "train_epoch", lambda run, *rest: epochs.append(run.epoch) or epoch(run, *rest))
     again = order.run(**keywords)
-    assert trained == [1]  # the second epoch of the second seed, nothing else
+    assert epochs == [1]  # the second epoch of the second seed, nothing else
     assert (tmp_path / "full_e2_s0.pt").stat().st_mtime_ns == before
     assert same(tmp_path / "full_e2_s1.pt", out / "full_e2_s1.pt")
     assert again["rules"] == report["rules"]
@@ -204,7 +211,7 @@ def test_the_test_split_is_not_read_in_silence(studied, tmp_path, cli):
 @pytest.mark.parametrize(("also", "split", "warned"), [((), "validation", False), ((), "train", True),
                                                        (("validation",), "validation", True)])  # fmt: skip
 def test_clouds_that_were_trained_on_are_not_read_in_silence(also, split, warned, capsys):
-    subjects.clouds_of(replace(TINY, data=replace(TINY.data, also=also)), None, None, split, 5)
+    subjects.clouds_of(trained.origin(replace(TINY, data=replace(TINY.data, also=also))), None, None, split, 5)
     assert (f"trains on the {split} split" in capsys.readouterr().err) == warned
 
 
@@ -347,3 +354,67 @@ def test_robustness_speaks_json_and_refuses_bad_words(studied, cli, tmp_path):
         refused = cli(*words, *wrong)
         assert (refused.code, refused.json["error"]["kind"]) == (2, "usage")
         assert message in refused.json["error"]["message"]
+
+
+# Bundles, in numpy alone
+
+
+@pytest.fixture(scope="module")
+def compact() -> tuple[DeployedSubject, Examples]:
+    """The shipped bundle and 40 validation clouds."""
+    (subject,) = subjects.subjects(["compact"])
+    clouds = subjects.clouds_of(subject.origin, None, None, "validation", 40).relabelled(subject.classes)
+    return subject, subjects.cut(clouds, subject.origin.chunking, cache=False)
+
+
+def test_a_shipped_name_is_its_bundle_and_a_pt_file_the_checkpoint(compact):
+    assert isinstance(compact[0], DeployedSubject)
+    (other,) = subjects.subjects([ROOT / "train/checkpoints/compact.pt"])
+    assert isinstance(other, trained.TrainedSubject)
+    (other,) = subjects.subjects(["compact"], floating=True)  # a bundle has no other head than its own
+    assert isinstance(other, trained.TrainedSubject)
+
+
+def test_the_oracle_takes_the_chunk_that_makes_the_true_class_most_likely(compact):
+    subject, examples = compact
+    n, n_chunks = len(examples.labels), examples.chunks.n_chunks
+    after_one = np.empty((n, n_chunks))  # probability of the true class after any first chunk, by playing them all
+    for chunk in range(n_chunks):
+        order = (fps_orders(n, n_chunks) + chunk) % n_chunks
+        answers = subject.perceiver.answers(examples.chunks, ExitRule(tau=0.0), order)
+        assert {answer.observations for answer in answers} == {1}
+        after_one[:, chunk] = [answer.probabilities[label] for answer, label in zip(answers, examples.labels)]
+    orders = oracle_orders(subject.perceiver, examples.chunks, examples.labels)
+    assert (np.sort(orders, axis=1) == np.arange(n_chunks)).all()
+    assert after_one[np.arange(n), orders[:, 0]] == pytest.approx(after_one.max(axis=1), abs=1e-12)
+
+
+def test_an_oracle_that_knows_another_class_looks_elsewhere(compact):
+    subject, examples = compact
+    right, wrong = (oracle_orders(subject.perceiver, examples.chunks, (examples.labels + k) % 8) for k in (0, 1))
+    assert (right[:, 0] != wrong[:, 0]).mean() > 0.5
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_bundle_reads_nearly_what_its_checkpoint_reads(compact, rule):
+    """The head is the same to the bit; the host is rounded to its grid, so now and then another chunk is taken."""
+    subject, examples = compact
+    (module,) = subjects.subjects([ROOT / "train/checkpoints/compact.pt"])
+    ours, theirs = (one.read(examples, rule) for one in (subject, module))
+    assert (ours.correct == theirs.correct).mean() > 0.97
+    assert np.abs(ours.margins - theirs.margins).mean() < 0.03
+
+
+def test_the_rules_of_a_bundle_differ(compact):
+    subject, examples = compact
+    at_one = {rule: subject.read(examples, rule).correct[0].mean() for rule in RULES}
+    assert at_one["oracle"] > at_one["learned"] > max(at_one["random"], at_one["fps_order"])
+    with pytest.raises(UsageError, match="did you mean 'oracle'"):
+        subject.read(examples, "oracel")
+
+
+def test_averaged_logits_of_a_bundle_are_another_way_to_answer(compact):
+    subject, examples = compact
+    last, mean = (subject.read(examples, "learned", average) for average in (False, True))
+    assert np.array_equal(last.margins[0], mean.margins[0])  # the mean of one is that one
+    assert not np.array_equal(last.margins[-1], mean.margins[-1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import special
 
 from asp_neuro.errors import AspError, UsageError
 
@@ -14,6 +13,8 @@ N_MAX = 2**53  # samples that a size may ask for
 
 def binomial_cdf(errors: np.ndarray | int, accepted: np.ndarray | int, risk: float) -> np.ndarray:
     """P(Bin(accepted, risk) <= errors), elementwise; 1 where none is accepted."""
+    from scipy import special  # here: most of an answer's start would be its import
+
     k, n = np.broadcast_arrays(np.asarray(errors, dtype=np.float64), np.asarray(accepted, dtype=np.float64))
     some = k < n
     tail = special.betaincc(np.where(some, k + 1, 1.0), np.where(some, n - k, 1.0), risk)
@@ -22,6 +23,8 @@ def binomial_cdf(errors: np.ndarray | int, accepted: np.ndarray | int, risk: flo
 
 def clopper_pearson(errors: np.ndarray | int, accepted: np.ndarray | int, level: np.ndarray | float) -> np.ndarray:
     """The largest risk that `errors` of `accepted` do not refute at `level`; <= alpha iff the p-value is <= level."""
+    from scipy import special
+
     k, n = np.broadcast_arrays(np.asarray(errors, dtype=np.float64), np.asarray(accepted, dtype=np.float64))
     some = k < n
     upper = special.betainccinv(np.where(some, k + 1, 1.0), np.where(some, n - k, 1.0), level)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from asp_neuro.errors import AspError
+from asp_neuro.libraries import demand
 
 if TYPE_CHECKING:
     from asp_neuro.model.exit import ExitRule
@@ -159,6 +160,7 @@ def missing_modules() -> list[str]:
 
 
 def demand_extension() -> None:
+    demand("lava.magma", "Loihi 2")
     missing = missing_modules()
     if missing:
         raise ExtensionMissing(

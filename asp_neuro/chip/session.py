@@ -31,6 +31,7 @@ from asp_neuro.chip.lava_limits import TICK_BITS, demand_buildable
 from asp_neuro.chip.wire import FIXED, FLOATING, Job, from_line, write_job
 from asp_neuro.errors import AspError, UsageError
 from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec
+from asp_neuro.libraries import demand
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver
@@ -199,6 +200,7 @@ def run_session(
     if job.idle < 0:
         raise UsageError(f"idle steps {job.idle}, expected 0 or more")
     demand_buildable(job.head, job.n_steps, job.drive_bound)
+    demand("lava.magma", "a Lava session (--backend=sim)")
     with ExitStack() as stack:
         records = [stack.enter_context(tempfile.TemporaryFile()) for _ in job.head.layers] if record else []
         stack.enter_context(_terminable())

@@ -18,13 +18,24 @@ from typing import TYPE_CHECKING
 
 from asp_neuro.chip import preflight
 from asp_neuro.errors import AspError
+from asp_neuro.libraries import install, is_there
 
 if TYPE_CHECKING:
     import numpy as np
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
 
     from asp_neuro.heads.spec import HeadSpec
 
-PYTHON = (3, 10)
+PYTHON = (3, 10)  # the oldest
+REPAIR = "make setup in a clone, pip install --upgrade asp-neuro elsewhere"
+EXTRAS = {  # extra -> what it is for
+    "train": "train, export, demo, studies of checkpoints",
+    "lava": "run --backend=sim, Lava in verify, the way to Loihi 2",
+    "plots": "pictures: --picture, --curve, --plot, studies",
+    "files": "pcd files",
+    "nir": "export --nir",
+}
 SHARED_MEMORY = Path("/dev/shm")
 SELF_TEST_SECONDS = 60.0
 BOARD_VARIABLES = {
@@ -44,49 +55,81 @@ class Item:
 
 def examine(quick: bool = False) -> list[Item]:
     """Everything; `quick` leaves out the self-test of the simulator, which takes seconds."""
-    tested = [] if quick else [simulator()]
-    return [python(), *libraries(), threads(), shared_memory(), *tested, *loihi2(), *data(), *models()]
+    lava = [shared_memory(), *([] if quick else [simulator()])] if is_there("lava.magma") else []
+    return [python(), *libraries(), *extras(), threads(), *lava, *loihi2(), *data(), *models()]
 
 
 def python() -> Item:
     found = platform.python_version()
-    if sys.version_info[:2] == PYTHON:
+    if sys.version_info[:2] >= PYTHON:
         return Item("Python", "ok", found)
-    return Item("Python", "broken", f"{found} runs, 3.10 is needed: make setup")
+    return Item("Python", "broken", f"{found} runs, 3.10 or later is needed")
+
+
+def requirements(extra: str = "") -> list[Requirement]:
+    """What pyproject.toml asks for on this Python: of everyone, or further for an extra."""
+    from packaging.requirements import Requirement
+
+    found = map(Requirement, importlib.metadata.requires("asp-neuro") or [])
+    return [one for one in found if _asked(one, extra) and not (extra and _asked(one, ""))]
+
+
+def _asked(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def libraries() -> Iterator[Item]:
-    """Every library that pyproject.toml asks of a user, against the version that is installed."""
-    from packaging.requirements import Requirement
-
+    """Every library of the core, against the version that is installed."""
     try:
-        wanted = importlib.metadata.requires("asp-neuro") or []
+        wanted = requirements()
     except importlib.metadata.PackageNotFoundError:
-        yield Item("asp-neuro", "missing", "not installed, only lying there: make setup")
+        yield Item("asp-neuro", "missing", f"not installed, only lying there: {REPAIR}")
         return
-    for requirement in map(Requirement, wanted):
-        if requirement.marker is None:  # those with a marker belong to an extra
-            yield library(requirement.name, requirement.specifier)
+    for requirement in wanted:
+        yield library(requirement.name, requirement.specifier)
 
 
-def library(name: str, specifier: object) -> Item:
-    """`specifier` is a packaging SpecifierSet: `"1.0" in specifier` and its text are all that is used."""
+def library(name: str, specifier: SpecifierSet) -> Item:
     try:
         found = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Item(name, "missing", "make setup")
-    if found not in specifier:  # type: ignore[operator]
-        return Item(name, "broken", f"{found} is installed, {specifier} is needed: make setup")
+        return Item(name, "missing", REPAIR)
+    if found not in specifier:
+        return Item(name, "broken", f"{found} is installed, {specifier} is needed: {REPAIR}")
     return Item(name, "ok", found)
 
 
+def extras() -> Iterator[Item]:
+    """What is there beyond the core, a row per extra; nobody needs one, but one that is there must be whole."""
+    for name in EXTRAS:
+        try:
+            yield extra(name)
+        except importlib.metadata.PackageNotFoundError:
+            return
+
+
+def extra(name: str) -> Item:
+    row, about = f"extra: {name}", EXTRAS[name]
+    found = [library(one.name, one.specifier) for one in requirements(name)]
+    absent = [item.name for item in found if item.status == "missing"]
+    if not found or found[0].status == "missing":  # the first library is what the extra is about
+        adds = f"adds {', '.join(absent)} " if absent else ""
+        return Item(row, "missing", f"{adds}for {about}: {install(name)}", needed=False)
+    wrong = [f"{item.name}: {item.hint.removesuffix(f': {REPAIR}')}" for item in found if item.status == "broken"]
+    wrong += [f"{one} is missing" for one in absent]
+    if wrong:
+        return Item(row, "broken", f"{'; '.join(wrong)}: {install(name)}")
+    return Item(row, "ok", ", ".join(f"{item.name} {item.hint}" for item in found))
+
+
 def threads() -> Item:
+    """What a verb takes; the command line sets the variable where nobody did (`main.bind_threads`)."""
     n_cores = len(os.sched_getaffinity(0))
-    limit = os.environ.get("OMP_NUM_THREADS")
-    if limit is not None and not (limit.isdecimal() and int(limit) > 0):
+    limit = os.environ.get("OMP_NUM_THREADS", "1")
+    if not (limit.isdecimal() and int(limit) > 0):
         return Item("cores", "broken", f"OMP_NUM_THREADS is '{limit}', expected a whole number above 0: unset it")
-    many = f"; more threads than cores, try OMP_NUM_THREADS={n_cores}" if limit and int(limit) > n_cores else ""
-    return Item("cores", "ok", f"{n_cores} usable, OMP_NUM_THREADS {limit or 'not set'}{many}")
+    many = f"; more threads than cores, try OMP_NUM_THREADS={n_cores}" if int(limit) > n_cores else ""
+    return Item("cores", "ok", f"{n_cores} usable, threads taken: {limit} (OMP_NUM_THREADS){many}")
 
 
 def shared_memory() -> Item:
@@ -115,12 +158,12 @@ def simulator() -> Item:
         seconds = time.monotonic() - began
         membranes, spikes, _ = run_reference(head, drives_int)
     except ImportError as error:
-        return Item(name, "broken", f"cannot be tested: {error}; make setup")
+        return Item(name, "broken", f"cannot be tested: {error}; {REPAIR}")
     except AspError as error:
         return Item(name, "broken", f"{_one_line(error)}; `asp-neuro run --backend=fast` does not need Lava")
     wrong = int(np.count_nonzero(found.membranes != membranes) + np.count_nonzero(found.spikes != spikes))
     if wrong:
-        return Item(name, "broken", f"{wrong} numbers differ from the reference: make setup, then asp-neuro verify")
+        return Item(name, "broken", f"{wrong} numbers differ from the reference: {REPAIR}, then asp-neuro verify")
     return Item(name, "ok", f"{len(drives_int)} observations as in the reference, {seconds:.1f} s")
 
 
@@ -145,6 +188,9 @@ def ten_steps() -> tuple[HeadSpec, np.ndarray]:
 
 def loihi2() -> Iterator[Item]:
     """The pieces of `--backend=loihi2` one by one; nobody needs them who has no chip."""
+    if not is_there("lava.magma"):
+        yield Item("Loihi 2", "missing", f"needs Lava first: {install('lava')}", needed=False)
+        return
     try:
         missing = preflight.missing_modules()
     except AspError as error:
@@ -197,7 +243,7 @@ def models() -> Iterator[Item]:
     try:
         from asp_neuro import bundle
     except ImportError as error:
-        yield Item("models", "broken", f"cannot look for models: {error}; make setup")
+        yield Item("models", "broken", f"cannot look for models: {error}; {REPAIR}")
         return
     shipped = bundle.shipped()
     if not shipped:
@@ -206,7 +252,7 @@ def models() -> Iterator[Item]:
         try:
             classes = bundle.read(path).classes
         except AspError as error:
-            yield Item(f"model: {name}", "broken", f"{_one_line(error)}: make setup")
+            yield Item(f"model: {name}", "broken", f"{_one_line(error)}: {REPAIR}")
         else:
             yield Item(f"model: {name}", "ok", f"{len(classes)} classes, {path}")
 
@@ -220,7 +266,7 @@ def data() -> Iterator[Item]:
     try:
         from asp_neuro.data import NAMES, locate
     except ImportError as error:
-        yield Item("data", "broken", f"cannot look for data: {error}; make setup")
+        yield Item("data", "broken", f"cannot look for data: {error}; {REPAIR}")
         return
     for name in NAMES:
         try:

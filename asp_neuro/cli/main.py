@@ -24,6 +24,7 @@ from asp_neuro.report import say, to_json
 
 PROGRAM = "asp-neuro"
 INTERRUPTED, TERMINATED, READER_GONE = 130, 143, 141
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -128,9 +129,22 @@ def _run(words: list[str], verbs: Sequence[Verb]) -> Result:
     args = parser.parse_args(words)
     if args.verb is None:
         parser.error(f"a verb is needed: {', '.join(verb.name for verb in verbs)}")
+    bind_threads(getattr(args, "threads", None))
     result = args.run(args)
     assert isinstance(result, Result), f"{args.verb} returned {type(result).__name__}, not a Result"
     return result
+
+
+def bind_threads(n: int | None) -> None:
+    """One thread for every verb, or `--threads`: more only get in each other's way on small products.
+
+    Before a verb imports anything, for numpy's and scipy's BLAS (one each) and torch's OpenMP look once, when they are
+    loaded. What a person has set (OMP_NUM_THREADS stands for all three) is kept.
+    """
+    told = os.environ.get(THREADS[0])
+    for name in THREADS:
+        if n is not None or name not in os.environ:
+            os.environ[name] = str(n or told or 1)
 
 
 def _failure(error: BaseException, as_json: bool, debug: bool) -> Result:
@@ -154,6 +168,10 @@ def _explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, OSError) and error.strerror:  # disk full, no permission, no such file: the system says it best
         place = f"{error.filename}: " if error.filename else ""
         return "system", f"{place}{error.strerror}", 2
+    if isinstance(error, ImportError):  # nobody demanded it: an install that is not whole
+        from asp_neuro.libraries import broken
+
+        return "missing", broken(error), 2
     if isinstance(error, MemoryError):
         return "system", "out of memory", 2
     first_line = (str(error).splitlines() or [""])[0]

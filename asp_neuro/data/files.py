@@ -25,7 +25,9 @@ import numpy as np
 from asp_neuro.data.axes import check_up, seed_of, to_y_up
 from asp_neuro.data.clouds import check_numbers
 from asp_neuro.data.intake import Intake, check_coordinates, take
+from asp_neuro.data.ply import plain_points
 from asp_neuro.errors import InputError
+from asp_neuro.libraries import demand
 
 MAX_POINTS = 5_000_000  # of one cloud, or vertices and faces of one mesh
 MAX_BYTES = 1_000_000_000  # of one file
@@ -255,12 +257,14 @@ def _ply(path: Path, raw: bytes) -> np.ndarray | Mesh:
         check_count(path, n, f"elements '{name}'")
     if not sizes.get("vertex"):
         raise InputError(f"{path}: no vertices")
-    loaded = _trimesh(path, raw, "ply")
-    n_vertices = len(getattr(loaded, "vertices", ()))
-    if n_vertices != sizes["vertex"]:
-        raise InputError(f"{path}: truncated: {n_vertices} vertices, the header promises {sizes['vertex']}")
+    points = plain_points(raw)
+    loaded = _trimesh(path, raw, "ply") if points is None else None
+    if points is None:
+        points = np.asarray(getattr(loaded, "vertices", ()), np.float64)
+    if len(points) != sizes["vertex"]:
+        raise InputError(f"{path}: truncated: {len(points)} vertices, the header promises {sizes['vertex']}")
     if not sizes.get("face"):
-        return np.asarray(loaded.vertices, np.float64)
+        return points
     mesh = _mesh(path, loaded)
     if len(mesh.faces) < sizes["face"]:  # polygons become several triangles, so more is right
         raise InputError(f"{path}: truncated: {len(mesh.faces)} faces, the header promises {sizes['face']}")
@@ -327,6 +331,7 @@ def _pcd(path: Path, raw: bytes) -> np.ndarray:
 
 
 def _pypcd(path: Path, raw: bytes) -> Any:
+    demand("pypcd4", f"{path}: a pcd file")
     from pypcd4 import PointCloud
 
     try:

@@ -12,6 +12,7 @@ from asp_neuro.certify import Recording
 from asp_neuro.grid.softmax import margin
 from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.model import Choose, Model, follow, learned, oracle
+from asp_neuro.model.rules import random_orders
 
 BATCH = 64
 INVERSE_TEMPERATURES = (0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
@@ -73,7 +74,7 @@ def evaluate(model: Model, examples: Examples, rule: str = "learned", seed: int 
     was_training = model.training
     model.eval()
     n_chunks = examples.chunks.n_chunks
-    orders = np.argsort(np.random.default_rng([seed, 77]).random((len(examples), n_chunks)), axis=1)
+    orders = random_orders(len(examples), n_chunks, seed)
     logits, taken, rates, highest = [], [], [], []
     for start in range(0, len(examples), BATCH):
         index = np.arange(start, min(start + BATCH, len(examples)))

@@ -1,9 +1,6 @@
-"""Which chunk next: the bilinear tanh scorer and the rules it is compared with (paper 3.1, J.3, J.11, J.13).
+"""Which chunk next: the bilinear tanh scorer, whose rivals stand in `model/rules.py` (paper 3.1, J.3, J.11, J.13).
 
-    learned      argmax_m  w . tanh(W_u b + W_g g_m)   over unvisited chunks
-    random       a fixed random order per cloud
-    fps_order    chunks in farthest-point order
-    oracle       the unvisited chunk whose observation gives the true class the largest log-likelihood (an upper bound)
+    argmax_m  w . tanh(W_u b + W_g g_m)   over unvisited chunks
 
 Before the first look the belief knows nothing, and which chunk is worth it depends on the whole outline. A scorer for
 that look alone (`FirstLook`) sees g_m and the lowest and highest value of each descriptor over the cloud's chunks.
@@ -18,8 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from asp_neuro.scenes.cloud import N_DESCRIPTOR, N_OUTLINE
-
-RULES = ("learned", "random", "fps_order", "oracle")
 
 
 class Policy(nn.Module):

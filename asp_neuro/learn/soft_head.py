@@ -1,4 +1,4 @@
-"""The spiking head as lava-dl SLAYER blocks: how it is trained.
+"""The spiking head as SLAYER blocks (`slayer.py`): how it is trained.
 
 `SoftReset` is a SLAYER neuron, `Dense` a SLAYER block, `SpikingHead` the L residual layers. Two ways in, one result:
 tensors (batch, channel, time) as SLAYER has them, or single observations with an explicit state. In deploy mode every
@@ -8,8 +8,6 @@ gradients pass straight through the rounding. The equation itself stands in `mem
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 from typing import Any, NamedTuple
 
@@ -17,12 +15,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-    # lava-dl greets with notices about a DVS toolbox and CUDA that concern nobody here; errors still raise
-    from lava.lib.dl.slayer.block.base import AbstractDense
-    from lava.lib.dl.slayer.neuron.base import Neuron
-    from lava.lib.dl.slayer.synapse import Dense as DenseSynapse
 
 from asp_neuro.heads.soft.layer import LEAK_MAX, LayerSpec, choose_scales
 from asp_neuro.heads.soft.membrane import (
@@ -36,6 +28,7 @@ from asp_neuro.heads.soft.membrane import (
     rest,
 )
 from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.learn.slayer import Block, Neuron, Synapse, clamp
 
 
 class Folded(NamedTuple):
@@ -173,7 +166,7 @@ class SoftReset(Neuron):
         )
 
 
-class Dense(AbstractDense):
+class Dense(Block):
     """SLAYER block: weight-normalised dense synapse with a learned affine, then `SoftReset` neurons.
 
     No batch statistics: what is folded into the chip must be the same function in training and at inference.
@@ -182,7 +175,7 @@ class Dense(AbstractDense):
     def __init__(self, n_inputs: int, n_neurons: int, first_layer: bool, threshold: float = 1.0, leak: float = 0.9):
         super().__init__({}, n_inputs, n_neurons, delay_shift=False)
         self.neuron = SoftReset(n_neurons, threshold, leak)
-        self.synapse = DenseSynapse(n_inputs, n_neurons)
+        self.synapse = Synapse(n_inputs, n_neurons)
         self.first_layer = first_layer
         with torch.no_grad():
             self.synapse.weight.normal_()
@@ -209,7 +202,7 @@ class Dense(AbstractDense):
             neuron.quantize_8bit(weight.double() * self.factor[:, None], descale=True),
             2.0 ** align_shift(bits, self.first_layer),
             round_through(self.bias.double() * units),
-            round_through(lam.double() * 2.0**LEAK_BITS).clamp(0, LEAK_MAX) / 2.0**LEAK_BITS,
+            clamp(round_through(lam.double() * 2.0**LEAK_BITS), 0, LEAK_MAX) / 2.0**LEAK_BITS,
             round_through(theta.double() * units),
             floor_through(neuron.theta_fire.double() * units),
             neuron.gain.detach().double() / units,

@@ -21,6 +21,7 @@ from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import DRIVE_BITS, LEAK_BITS, WEIGHT_BITS
 from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.libraries import demand
 from asp_neuro.runtime.kinds import kind
 
 FORMAT = "asp-neuro head"
@@ -35,9 +36,17 @@ NOTE = (
 TIMING = {"soft": "ticked"}  # what a form is called in the file
 
 
+def _library() -> Any:
+    """The `nir` package, or an error that says how to have it."""
+    demand("nir", "a NIR file")
+    import nir
+
+    return nir
+
+
 def graph(head: HeadSpec, model_sha256: str = "") -> Any:
     """HeadSpec -> nir.NIRGraph."""
-    import nir
+    nir = _library()
 
     width = head.layers[0].n_neurons
     nodes: dict[str, Any] = {"input": nir.Input(input_type=np.array([head.n_inputs]))}
@@ -100,15 +109,14 @@ class _Plain:
 
 def write(path: str | Path, head: HeadSpec, model_sha256: str = "") -> None:
     """The file at `path` is always whole, the old one or the new one."""
-    import nir
-
+    nir = _library()
     with files.writing(path) as file:
         nir.write(file, _Plain(graph(head, model_sha256)))
 
 
 def read(path: str | Path) -> HeadSpec:
     """The integer head again. For files of our own: other NIR graphs lack the metadata and are refused."""
-    import nir
+    nir = _library()
 
     if not Path(path).exists():
         raise MissingError(f"'{path}' does not exist")

@@ -1,66 +1,31 @@
 """What the order of looking is worth (Table 2, S10, S11, J.3, J.11, J.13).
 
-The study trains what it needs into its folder, reads every model at full budget with the head as it is exported, and
-leaves report, tables and a picture there. A model that lies there already is used again, a training that was stopped
-goes on where it was: a killed study is started again with the same command.
+The study reads every model at full budget with the head as it is exported, and leaves report, tables and a picture in
+its folder. A bundle is read in numpy alone. Without models it trains what it needs into that folder (torch): a model
+that lies there already is used again, a training that was stopped goes on where it was, so a killed study is started
+again with the same command.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from asp_neuro import files
 from asp_neuro.certify import Recording
-from asp_neuro.errors import ConfigError
-from asp_neuro.learn import checkpoint, training, workshop
-from asp_neuro.learn import recipe as recipes
-from asp_neuro.learn.evaluation import evaluate
-from asp_neuro.learn.examples import examples_of
-from asp_neuro.learn.policy import RULES
-from asp_neuro.learn.recipe import Recipe
+from asp_neuro.model.rules import RULES
 from asp_neuro.report import say, table
 from asp_neuro.studies import plots
 from asp_neuro.studies.comparison import THRESHOLDS, Stop, budgets, difference, headroom, measure
 from asp_neuro.studies.results import gap, number, numbers, share, written
-from asp_neuro.studies.subjects import clouds_of, subjects
+from asp_neuro.studies.subjects import clouds_of, cut, subjects
 
-FULL = "full"
-ABLATIONS: dict[str, dict[str, Any]] = {  # what of the recipe's [model] each changes
-    "geometry": {"scorer": "geometry"},  # W_u = 0 (J.3)
-    "belief": {"scorer": "belief", "first_look": 0},  # W_g = 0 (J.11), and no other way to see geometry
-    "additive": {"scorer": "additive"},  # both inputs, without their interaction (J.13)
-    "no_mask": {"mask": False},  # a chunk may be taken again
-}
+if TYPE_CHECKING:
+    from asp_neuro.learn.recipe import Recipe
+
+FULL = "full"  # the policy with everything to see; others are ablations (`trained.ABLATIONS`)
 CALIBRATED = 0.30  # the threshold that the paper quotes
-
-
-def trained(
-    recipe: Recipe, seeds: Sequence[int], folder: Path, data: str | None, up: str | None, ablations: bool
-) -> dict[str, list[Path]]:
-    """policy -> a checkpoint per seed, trained where it is not there yet. Between the policies of a seed nothing but
-    the ablated key of the recipe differs."""
-    changes = {FULL: {}, **(ABLATIONS if ablations else {})}
-    jobs: list[tuple[str, Recipe, Path]] = []
-    for policy, change in changes.items():
-        for seed in seeds:
-            how = dataclasses.replace(recipe.changed(model=change), seed=seed)
-            jobs.append((policy, how, folder / f"{policy}_e{how.train.epochs}_s{seed}.pt"))
-    for _, how, path in jobs:
-        for file in (path, training.unfinished(path)):
-            if file.exists() and recipes.from_dict(str(file), checkpoint.load(file)["recipe"]) != how:
-                raise ConfigError(f"'{file}' belongs to another recipe; give this study another --out")
-    for place, (_, how, path) in enumerate(jobs, start=1):
-        if path.exists():
-            say(f"model {place} of {len(jobs)}: {path} is there")
-        else:
-            say(f"model {place} of {len(jobs)}: {path}{', goes on' if training.unfinished(path).exists() else ''}")
-            workshop.train(how, data=data, up=up, out=path, resume=training.unfinished(path).exists())
-    return {policy: [path for name, _, path in jobs if name == policy] for policy in changes}
 
 
 def run(
@@ -83,31 +48,33 @@ def run(
     With `models` it reads those, without it trains `recipe` once per seed. The random orders follow from the model's
     seed and the place of the cloud alone.
     """
-    torch.set_num_threads(1)
     if models:
-        how = subjects(models, floating)[0].recipe
+        groups = {FULL: subjects(models, floating)}
+        origin = groups[FULL][0].origin
+        clouds = clouds_of(origin, data, up, split, limit)
+        files.make_folder(out)
     else:
-        how = workshop.adjusted(recipes.load(recipe) if isinstance(recipe, str) else recipe, epochs, None)
-        if not how.train.qat_epochs and not floating:
-            raise ConfigError(f"recipe '{how.name}': with train.qat_epochs = 0 there is no integer head to study")
-    clouds = clouds_of(how, data, up, split, limit)  # before any training: what is missing is told at once
-    files.make_folder(out)
-    paths = {FULL: models} if models else trained(how, seeds, out, data, up, ablations)
-    groups = {policy: subjects(group, floating) for policy, group in paths.items()}
-    examples = examples_of(clouds.relabelled(groups[FULL][0].classes), how.chunking)
+        from asp_neuro.studies import trained
+
+        how = trained.wanted(recipe, epochs, floating)
+        origin = trained.origin(how)
+        clouds = clouds_of(origin, data, up, split, limit)  # before any training: what is missing is told at once
+        paths = trained.trained(how, seeds, files.make_folder(out), data, up, ablations)
+        groups = {policy: subjects(group, floating) for policy, group in paths.items()}
+    examples = cut(clouds.relabelled(groups[FULL][0].classes), origin.chunking)
     ways: dict[tuple[str, str], list[Recording]] = {}
     for policy, group in groups.items():
         for rule in RULES if policy == FULL else ("learned",):
             say(f"reading {len(group)} model(s): {policy} policy, {rule}")
-            ways[policy, rule] = [evaluate(s.model, examples, rule, s.recipe.seed).recording(average) for s in group]
+            ways[policy, rule] = [subject.read(examples, rule, average) for subject in group]
     report = {
-        "recipe": how.name,
-        "epochs": how.train.epochs,
-        "seeds": [subject.recipe.seed for subject in groups[FULL]],
+        "recipe": origin.name,
+        "epochs": origin.epochs,
+        "seeds": [subject.origin.seed for subject in groups[FULL]],
         "models": [subject.name for subject in groups[FULL]],
         "split": split,
         "n": len(clouds),
-        "budget": how.chunking.n_chunks,
+        "budget": origin.chunking.n_chunks,
         "head": "float" if floating else "integer",
         **compared(ways),
     }

@@ -9,6 +9,7 @@ import numpy as np
 
 from asp_neuro import files
 from asp_neuro.certify import Certificate, Recording, tally_at
+from asp_neuro.libraries import demand
 from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
 from asp_neuro.model.look import Answer
 from asp_neuro.runtime.energy import Estimate
@@ -19,6 +20,7 @@ RULE_COLOURS = {"learned": BLUE, "random": ORANGE, "fps_order": GREEN, "oracle":
 
 
 def _figure(columns: int) -> tuple[Any, Any]:
+    demand("matplotlib", "a picture")
     import matplotlib
 
     matplotlib.use("Agg")

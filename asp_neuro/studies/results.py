@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from asp_neuro import files
-from asp_neuro.report import to_json
+from asp_neuro.libraries import install, is_there
+from asp_neuro.report import say, to_json
 
 
 def numbers(record: Any) -> dict[str, float | None]:
@@ -38,7 +39,11 @@ def written(
         writer.writerows(rows)
         files.write_text(path, lines.getvalue())
         names.append(str(path))
-    names += [str(draw(out / f"{name}.png", report)), str(out / f"{name}.json")]
+    if is_there("matplotlib"):
+        names.append(str(draw(out / f"{name}.png", report)))
+    else:
+        say(f"no picture: matplotlib is not installed; {install('plots')}")
+    names.append(str(out / f"{name}.json"))
     report = {**report, "files": names}
     files.write_text(out / f"{name}.json", to_json(report) + "\n")
     return report

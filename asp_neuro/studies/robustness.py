@@ -7,18 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from asp_neuro import files
 from asp_neuro.certify import Recording
-from asp_neuro.learn.evaluation import evaluate
-from asp_neuro.learn.examples import examples_of
 from asp_neuro.report import say, table
 from asp_neuro.studies import plots
 from asp_neuro.studies.comparison import Stop, difference, measure
 from asp_neuro.studies.corruption import corrupt, corruptions
 from asp_neuro.studies.results import gap, number, share, written
-from asp_neuro.studies.subjects import clouds_of, subjects
+from asp_neuro.studies.subjects import clouds_of, cut, subjects
 
 ROBUST_AT = (1, 4)  # and the whole budget
 
@@ -38,21 +34,20 @@ def run(
 
     Every corruption is drawn `draws` times, clean clouds are read once; differences are means over models and draws.
     """
-    torch.set_num_threads(1)
     group = subjects(models)
-    how = group[0].recipe
-    clouds = clouds_of(how, data, up, split, limit).relabelled(group[0].classes)
+    origin = group[0].origin
+    clouds = clouds_of(origin, data, up, split, limit).relabelled(group[0].classes)
     files.make_folder(out)
-    n_steps = how.chunking.n_chunks
+    n_steps = origin.chunking.n_chunks
     rows = []
-    for what in corruptions(how.chunking.n_points):
+    for what in corruptions(origin.chunking.n_points):
         recordings: dict[str, list[Recording]] = {"learned": [], "fps_order": []}
         for draw in range(draws if what.kind != "none" else 1):
             say(f"{what.name}: draw {draw + 1}")
             changed = dataclasses.replace(clouds, points=corrupt(clouds.points, what, seed, draw))
-            examples = examples_of(changed, how.chunking, cache=False)
+            examples = cut(changed, origin.chunking, cache=False)
             for rule, records in recordings.items():
-                records += [evaluate(s.model, examples, rule).recording() for s in group]
+                records += [subject.read(examples, rule) for subject in group]
         for k in sorted({k for k in ROBUST_AT if k < n_steps} | {n_steps}):
             learned, fixed = (measure(records, Stop(k)) for records in recordings.values())
             ahead = difference(recordings["learned"], recordings["fps_order"], Stop(k))
@@ -69,8 +64,8 @@ def run(
                 }
             )
     report = {
-        "recipe": how.name,
-        "seeds": [subject.recipe.seed for subject in group],
+        "recipe": origin.name,
+        "seeds": [subject.origin.seed for subject in group],
         "models": [subject.name for subject in group],
         "split": split,
         "n": len(clouds),

@@ -1,57 +1,119 @@
-"""What is studied: trained models of one recipe, the head as it is exported, and the clouds that they are read on."""
+"""What is studied: models of one recipe, deployed (bundles, numpy alone) or as trained (checkpoints, torch), and the
+clouds that they are read on."""
 
 from __future__ import annotations
 
-import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from asp_neuro import bundle as bundles
+from asp_neuro.certify import Recording
 from asp_neuro.data import CloudSet, load, locate
 from asp_neuro.errors import InputError, UsageError
-from asp_neuro.learn import checkpoint, training
-from asp_neuro.learn.model import Model
-from asp_neuro.learn.recipe import Recipe
 from asp_neuro.report import say
+from asp_neuro.scenes.cache import chunks_of
+from asp_neuro.scenes.cloud import Chunking, Chunks
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A trained model under study."""
+class Origin:
+    """What a study asks of a model's recipe."""
+
+    recipe: dict[str, Any]  # as stored
+    chunking: Chunking
+
+    @property
+    def name(self) -> str:
+        return str(self.recipe["name"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.recipe["seed"])
+
+    @property
+    def epochs(self) -> int:
+        return int(self.recipe["train"]["epochs"])
+
+    @property
+    def data(self) -> str:
+        return str(self.recipe["data"]["name"])
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """Splits trained on besides "train"."""
+        return tuple(self.recipe["data"].get("also", ()))
+
+    def differs_in_seed_alone(self, other: Origin) -> bool:
+        return {**self.recipe, "seed": 0} == {**other.recipe, "seed": 0}
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Clouds, cut, with their classes."""
+
+    chunks: Chunks
+    labels: np.ndarray  # [n]
+
+
+@dataclass(frozen=True)
+class Subject(ABC):
+    """A model under study, the head as it is exported unless asked otherwise."""
 
     name: str
-    model: Model
-    recipe: Recipe
+    origin: Origin
     classes: tuple[str, ...]
+
+    @abstractmethod
+    def read(self, examples: Examples, rule: str, average: bool = False) -> Recording:
+        """Every cloud at full budget, its chunks taken by a rule of `rules.RULES`; `average`: from the mean logits."""
 
 
 def subjects(names: Sequence[str | Path], floating: bool = False) -> list[Subject]:
-    """Checkpoints (files, or names of shipped ones) of one recipe with different seeds, the head as it is exported."""
+    """Bundles or checkpoints of one recipe with different seeds; `floating` asks for a trained head before rounding."""
     group: list[Subject] = []
     for name in names:
-        model, recipe, classes, _ = training.load_model(checkpoint.find(name))
-        if not floating and not model.head.has_scales:
-            raise InputError(f"'{name}': its head never ran on the integer grid, so there is nothing deployed to study")
-        model.head.deploy = not floating
+        one = _open(name, floating)
         for other in group:
-            if other.recipe.seed == recipe.seed:
-                raise UsageError(f"'{other.name}' and '{name}' have the same seed {recipe.seed}: give one of them")
-            if dataclasses.replace(other.recipe, seed=recipe.seed) != recipe or other.classes != classes:
+            if other.origin.seed == one.origin.seed:
+                raise UsageError(f"'{other.name}' and '{name}' have the same seed {one.origin.seed}: give one of them")
+            if not other.origin.differs_in_seed_alone(one.origin) or other.classes != one.classes:
                 raise UsageError(f"'{other.name}' and '{name}' differ in more than the seed: study them one by one")
-        group.append(Subject(str(name), model, recipe, classes))
+        group.append(one)
     return group
 
 
-def clouds_of(recipe: Recipe, data: str | None, up: str | None, split: str, limit: int | None) -> CloudSet:
+def _open(name: str | Path, floating: bool) -> Subject:
+    if is_bundle(name) and not floating:
+        from asp_neuro.studies.deployed import DeployedSubject
+
+        return DeployedSubject.open(name)
+    from asp_neuro.studies.trained import TrainedSubject
+
+    return TrainedSubject.open(name, floating)
+
+
+def is_bundle(name: str | Path) -> bool:
+    """A file that ends in .net, or the name of a shipped bundle, as for every other verb."""
+    return Path(name).suffix == ".net" or str(name) in bundles.shipped()
+
+
+def clouds_of(origin: Origin, data: str | None, up: str | None, split: str, limit: int | None) -> CloudSet:
     """The clouds that the models are read on, all of a known class."""
-    clouds = load(locate(recipe.data.name, data), split, n_points=recipe.chunking.n_points, up=up)
+    clouds = load(locate(origin.data, data), split, n_points=origin.chunking.n_points, up=up)
     clouds = clouds if limit is None else clouds.subset(np.arange(min(limit, len(clouds))))
     if len(clouds) == 0 or (clouds.labels < 0).any():
         raise InputError(f"{clouds.source}: a study needs clouds of known classes, at least one")
-    if split == "train" or split in recipe.data.also:
-        say(f"recipe '{recipe.name}' trains on the {split} split: what is read there says nothing about other clouds")
+    if split == "train" or split in origin.also:
+        say(f"recipe '{origin.name}' trains on the {split} split: what is read there says nothing about other clouds")
     if split == "test":
         say(f"this reads the test split ({len(clouds)} clouds of {clouds.source}); log it, with what for")
     return clouds
+
+
+def cut(clouds: CloudSet, how: Chunking, cache: bool = True) -> Examples:
+    return Examples(chunks_of(clouds.points, how, clouds.names, cache), clouds.labels)

@@ -55,10 +55,14 @@ def whole(low: int) -> Callable[[str], int]:
 
 def picture_file(text: str) -> Path:
     """An argument type: where a picture can be written, found out before the work and not after it."""
+    from asp_neuro.libraries import demand
+
     path = Path(text)
     if path.suffix.lower() not in PICTURES:
         raise argparse.ArgumentTypeError(f"'{text}' does not end in {' or '.join(PICTURES)}")
-    return out_file(text)
+    path = out_file(text)
+    demand("matplotlib", "a picture")
+    return path
 
 
 def out_file(text: str) -> Path:
@@ -101,15 +105,6 @@ def exit_arguments(parser: argparse.ArgumentParser) -> None:
 def level_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alpha", type=float, default=0.05, metavar="A", help="largest risk (default 0.05)")
     parser.add_argument("--delta", type=float, default=0.05, metavar="D", help="chance to be wrong (default 0.05)")
-
-
-def one_thread(n: int | None) -> None:
-    """Bind the BLAS libraries before they are loaded: on small products more threads only get in each other's way."""
-    import os
-
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        if n is not None or name not in os.environ:
-            os.environ[name] = str(n or 1)
 
 
 def share(value: float | None) -> str | None:

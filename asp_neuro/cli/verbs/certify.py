@@ -12,7 +12,6 @@ from asp_neuro.cli.verbs.base import (
     bundle_name,
     data_arguments,
     level_arguments,
-    one_thread,
     picture_file,
     share,
 )
@@ -46,7 +45,6 @@ def certify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def certify(args: argparse.Namespace) -> Result:
     """Find the exit threshold whose promise holds, on the calibration split, and store it in the bundle."""
-    one_thread(None)
     from asp_neuro import certify as certificates
     from asp_neuro.runtime import deployment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from asp_neuro.cli.verbs.base import Result, bundle_argument, bundle_name, one_thread
+from asp_neuro.cli.verbs.base import Result, bundle_argument, bundle_name
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +14,6 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> Result:
     """Design rules and an estimate of the cores needed; exit code 1 when a rule is broken."""
-    one_thread(None)
     from asp_neuro.runtime import deployment, hardware
 
     deployed = deployment.open_bundle(bundle_name(args))

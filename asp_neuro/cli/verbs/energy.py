@@ -10,7 +10,6 @@ from asp_neuro.cli.verbs.base import (
     bundle_name,
     data_arguments,
     exit_arguments,
-    one_thread,
     picture_file,
     sample_arguments,
 )
@@ -29,7 +28,6 @@ def energy_arguments(parser: argparse.ArgumentParser) -> None:
 
 def energy(args: argparse.Namespace) -> Result:
     """What an answer costs, by operations counted on the model and firing rates measured on its data. An estimate."""
-    one_thread(None)
     from asp_neuro.runtime import deployment, hardware
     from asp_neuro.runtime.energy import Estimate
     from asp_neuro.studies import plots

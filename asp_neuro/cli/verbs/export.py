@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from asp_neuro.cli.verbs.base import Result, data_arguments, level_arguments, one_thread, out_file
+from asp_neuro.cli.verbs.base import Result, data_arguments, level_arguments, out_file
 from asp_neuro.cli.verbs.certify import certificate_report
 from asp_neuro.errors import AspError, CheckFailed
 from asp_neuro.report import say
@@ -24,7 +24,10 @@ def export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def export(args: argparse.Namespace) -> Result:
     """Copy the integer network that training ended on into a bundle, measure it, certify it."""
-    one_thread(None)
+    from asp_neuro.libraries import demand
+
+    if args.nir is not None:  # said before the work, not after it
+        demand("nir", "--nir")
     from asp_neuro import bundle as bundles
     from asp_neuro.learn import exporter as export
     from asp_neuro.runtime import deployment, hardware

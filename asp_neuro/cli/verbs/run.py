@@ -16,7 +16,6 @@ from asp_neuro.cli.verbs.base import (
     bundle_name,
     data_arguments,
     exit_arguments,
-    one_thread,
     picture_file,
     sample_arguments,
     whole,
@@ -70,7 +69,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Answer for a data set, or for clouds in files."""
-    one_thread(args.threads)
     _check_words(args)
     from asp_neuro.cli.machines import machine
     from asp_neuro.runtime import deployment

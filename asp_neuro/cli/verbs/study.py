@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from asp_neuro.cli.verbs.base import Result, data_arguments, one_thread, sample_arguments, whole
+from asp_neuro.cli.verbs.base import Result, data_arguments, sample_arguments, whole
 from asp_neuro.errors import UsageError
 
 
@@ -26,7 +26,9 @@ def study(args: argparse.Namespace) -> Result:
 
 def read_arguments(parser: argparse.ArgumentParser) -> None:
     """What every study reads."""
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="checkpoints of one recipe, or a shipped name")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help="a shipped name, or bundles or checkpoints of one recipe"
+    )
     data_arguments(parser)
     sample_arguments(parser)
 
@@ -37,7 +39,7 @@ def order_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=seed_list, metavar="N,N,..", help="without MODEL: default 0,1,2")
     parser.add_argument("--epochs", type=whole(1), metavar="N", help="another number of epochs than the recipe's")
     parser.add_argument("--ablations", action="store_true", help="also train policies that see less (J.3, J.11, J.13)")
-    parser.add_argument("--float", action="store_true", help="the head in floating point, not as it is exported")
+    parser.add_argument("--float", action="store_true", help="checkpoints: the head in floating point, not as exported")
     parser.add_argument("--average", action="store_true", help="answers from the mean of the logits so far")
     parser.add_argument(
         "--out", type=Path, default=Path("study-order"), metavar="DIR", help="models and results; default ./study-order"
@@ -46,11 +48,10 @@ def order_arguments(parser: argparse.ArgumentParser) -> None:
 
 def order(args: argparse.Namespace) -> Result:
     """Learned, random, farthest-point and oracle order on the same weights."""
-    one_thread(None)
     wanted = {"recipe": args.recipe, "seeds": args.seeds, "epochs": args.epochs, "ablations": args.ablations or None}
     given = {name: value for name, value in wanted.items() if value is not None}
     if args.models and given:
-        raise UsageError(f"--{next(iter(given))} is for training; with checkpoints given there is none")
+        raise UsageError(f"--{next(iter(given))} is for training; with models given there is none")
     from asp_neuro.studies import order as study
 
     try:
@@ -75,7 +76,6 @@ def robustness_arguments(parser: argparse.ArgumentParser) -> None:
 
 def robustness(args: argparse.Namespace) -> Result:
     """Learned against fixed order on clouds with fewer points, turned, jittered."""
-    one_thread(None)
     from asp_neuro.studies import robustness as study
 
     report = study.run(

@@ -1,0 +1,96 @@
+"""A bundle under study: every rule on the fast engine, in numpy alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from asp_neuro.certify import Recording
+from asp_neuro.errors import InputError, UsageError, nearest
+from asp_neuro.grid.softmax import margin
+from asp_neuro.model.episode import Batch
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.rules import RULES, fps_orders, random_orders
+from asp_neuro.report import progress
+from asp_neuro.runtime import deployment
+from asp_neuro.scenes.cloud import Chunks
+from asp_neuro.scenes.cloud_encoder import CloudSpec
+from asp_neuro.studies.subjects import Examples, Origin, Subject
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class DeployedSubject(Subject):
+    perceiver: Perceiver
+
+    @classmethod
+    def open(cls, name: str | Path) -> DeployedSubject:
+        deployed = deployment.open_bundle(name)
+        scene = deployed.perceiver.spec.scene
+        if not isinstance(scene, CloudSpec):
+            raise InputError(f"'{name}' looks at scenes of kind '{scene.kind}'; the studies are of clouds")
+        origin = Origin(deployed.bundle.recipe, scene.chunking)
+        return cls(str(name), origin, deployed.perceiver.classes, deployed.perceiver)
+
+    def read(self, examples: Examples, rule: str, average: bool = False) -> Recording:
+        if rule not in RULES:
+            raise UsageError(f"unknown rule '{rule}'{nearest(rule, RULES)}")
+        parts = list(self._logits(examples, rule))
+        logits = np.concatenate(parts, axis=1)  # [T, n, C]
+        if average:
+            logits = np.cumsum(logits, axis=0) / np.arange(1, len(logits) + 1)[:, None, None]
+        return Recording.from_predictions(margin(logits), logits.argmax(axis=2), examples.labels)
+
+    def _logits(self, examples: Examples, rule: str) -> Iterator[np.ndarray]:
+        """[T, b, C] of batch after batch, at full budget."""
+        orders = self._orders(examples, rule)
+        for start in progress(range(0, len(examples.labels), BATCH), label=f"{self.name}, {rule}"):
+            part = slice(start, start + BATCH)
+            chunks = examples.chunks[part]
+            order = None if orders is None else orders[part]
+            if rule == "oracle":
+                order = oracle_orders(self.perceiver, chunks, examples.labels[part])
+            looks = self.perceiver.played(chunks, ExitRule(), order).looks
+            yield np.stack([look.logits[:, 0] for look in looks])  # the one target: the cloud
+
+    def _orders(self, examples: Examples, rule: str) -> np.ndarray | None:
+        """[n, M], or None where what was seen decides."""
+        n, n_chunks = len(examples.labels), examples.chunks.n_chunks
+        fixed = {"random": random_orders(n, n_chunks, self.origin.seed), "fps_order": fps_orders(n, n_chunks)}
+        return fixed.get(rule)
+
+
+def oracle_orders(perceiver: Perceiver, chunks: Chunks, labels: np.ndarray) -> np.ndarray:
+    """[n, budget]: always the unvisited chunk whose observation gives the true class the largest log-likelihood."""
+    model, head, n = perceiver.model, perceiver.new_head(), len(chunks)
+    batch, everyone = Batch(model, chunks), np.arange(n)
+    embeddings = np.stack([batch.view.embed(everyone, np.full(n, m)) for m in range(chunks.n_chunks)], axis=1)
+    carry, free = batch.carry, np.ones((n, chunks.n_chunks), dtype=bool)
+    head.start(n)
+    taken = []
+    for _ in range(perceiver.budget):
+        row, place = np.nonzero(free)
+        drive_int, _ = model.mixer.step(carry[row], embeddings[row, place])
+        trial = copy.copy(head)
+        trial.keep(row)  # copies of the states: the head itself stays where it is
+        logits = model.task.logits(model.belief(trial.observe(drive_int)), batch.view, row)[:, 0]
+        gain = np.full(free.shape, -np.inf)
+        gain[row, place] = log_likelihood(logits, labels[row])
+        best = gain.argmax(axis=1)
+        drive_int, carry = model.mixer.step(carry, embeddings[everyone, best])
+        head.observe(drive_int)
+        free[everyone, best] = False
+        taken.append(best)
+    return np.stack(taken, axis=1)
+
+
+def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Logits [b, C] -> [b] log of the probability of each true class."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return np.asarray(shifted[np.arange(len(labels)), labels] - np.log(np.exp(shifted).sum(axis=1)))

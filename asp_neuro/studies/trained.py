@@ -1,0 +1,85 @@
+"""Checkpoints under study, and the trainings that a study asks for (torch)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asp_neuro.certify import Recording
+from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.learn import checkpoint, training, workshop
+from asp_neuro.learn import examples as learn_examples
+from asp_neuro.learn import recipe as recipes
+from asp_neuro.learn.evaluation import evaluate
+from asp_neuro.learn.model import Model
+from asp_neuro.learn.recipe import Recipe
+from asp_neuro.report import say
+from asp_neuro.studies.subjects import Examples, Origin, Subject
+
+FULL = "full"
+ABLATIONS: dict[str, dict[str, Any]] = {  # what of the recipe's [model] each changes
+    "geometry": {"scorer": "geometry"},  # W_u = 0 (J.3)
+    "belief": {"scorer": "belief", "first_look": 0},  # W_g = 0 (J.11), and no other way to see geometry
+    "additive": {"scorer": "additive"},  # both inputs, without their interaction (J.13)
+    "no_mask": {"mask": False},  # a chunk may be taken again
+}
+
+
+@dataclass(frozen=True)
+class TrainedSubject(Subject):
+    model: Model
+
+    @classmethod
+    def open(cls, name: str | Path, floating: bool = False) -> TrainedSubject:
+        """A checkpoint (a file, or a known name), its head as it is exported or in floating point."""
+        import torch  # not above: asp_neuro.learn comes first, which demands it
+
+        torch.set_num_threads(1)
+        model, recipe, classes, _ = training.load_model(checkpoint.find(name))
+        if not floating and not model.head.has_scales:
+            raise InputError(f"'{name}': its head never ran on the integer grid, so there is nothing deployed to study")
+        model.head.deploy = not floating
+        return cls(str(name), origin(recipe), classes, model)
+
+    def read(self, examples: Examples, rule: str, average: bool = False) -> Recording:
+        batches = learn_examples.Examples(examples.chunks, examples.chunks.groups_of_chunks(), examples.labels)
+        return evaluate(self.model, batches, rule, self.origin.seed).recording(average)
+
+
+def origin(recipe: Recipe) -> Origin:
+    return Origin(recipe.as_dict(), recipe.chunking)
+
+
+def wanted(recipe: str | Recipe, epochs: int | None, floating: bool) -> Recipe:
+    """The recipe that a study is to train."""
+    how = workshop.adjusted(recipes.load(recipe) if isinstance(recipe, str) else recipe, epochs, None)
+    if not how.train.qat_epochs and not floating:
+        raise ConfigError(f"recipe '{how.name}': with train.qat_epochs = 0 there is no integer head to study")
+    return how
+
+
+def trained(
+    recipe: Recipe, seeds: Sequence[int], folder: Path, data: str | None, up: str | None, ablations: bool
+) -> dict[str, list[Path]]:
+    """policy -> a checkpoint per seed, trained where it is not there yet. Between the policies of a seed nothing but
+    the ablated key of the recipe differs."""
+    changes = {FULL: {}, **(ABLATIONS if ablations else {})}
+    jobs: list[tuple[str, Recipe, Path]] = []
+    for policy, change in changes.items():
+        for seed in seeds:
+            how = dataclasses.replace(recipe.changed(model=change), seed=seed)
+            jobs.append((policy, how, folder / f"{policy}_e{how.train.epochs}_s{seed}.pt"))
+    for _, how, path in jobs:
+        for file in (path, training.unfinished(path)):
+            if file.exists() and recipes.from_dict(str(file), checkpoint.load(file)["recipe"]) != how:
+                raise ConfigError(f"'{file}' belongs to another recipe; give this study another --out")
+    for place, (_, how, path) in enumerate(jobs, start=1):
+        if path.exists():
+            say(f"model {place} of {len(jobs)}: {path} is there")
+        else:
+            say(f"model {place} of {len(jobs)}: {path}{', goes on' if training.unfinished(path).exists() else ''}")
+            workshop.train(how, data=data, up=up, out=path, resume=training.unfinished(path).exists())
+    return {policy: [path for name, _, path in jobs if name == policy] for policy in changes}
