@@ -418,5 +418,5 @@ def test_the_last_of_each_class_have_the_highest_numbers() -> None:
     chairs = {f"chair_{number:04d}" for number in range(16, 21)}
     assert chosen == chairs | {f"night_stand_{number:04d}" for number in (2, 3, 4)}  # a quarter, at least three
     assert last_of_each_class(names, labels, 0.5, 4).sum() == 4 + 3
-    with pytest.raises(InputError, match="do not end with a number"):
+    with pytest.raises(InputError, match="does not end with a number"):
         last_of_each_class(["a chair"], np.array([0]), 0.5, 4)

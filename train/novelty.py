@@ -52,7 +52,7 @@ def main() -> None:
         model, recipe, classes, _ = load_model(checkpoint.find(name))
         if "validation" in recipe.data.also:
             parser.error(f"'{name}' was trained on the validation clouds: none of them is new to it")
-        how = {"n_points": recipe.chunking.n_points, "classes": classes}
+        how = {"n_points": recipe.chunking.n_points, "classes": classes, "splits": recipe.data.splits}
         clouds = load(locate(recipe.data.name, asked.data), "validation", **how)
         if far is None:
             distance = novelty(load(locate(recipe.data.name, asked.data), "train", **how), clouds)

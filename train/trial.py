@@ -72,7 +72,8 @@ def main() -> None:
     how = recipes.from_dict(asked.recipe, tables)
     alone = {"random_share": 1.0, "imitation": 0.0, "start": "", "policy_only": False, "ema_decay": 0.998}
     how = how.changed(train={"epochs": asked.epochs, "qat_epochs": 0, **alone})
-    clouds = load(locate(how.data.name, asked.data), "train", n_points=how.chunking.n_points)
+    place, rule = locate(how.data.name, asked.data), how.data.splits
+    clouds = load(place, "train", n_points=how.chunking.n_points, splits=rule)
     last = last_of_each_class(clouds.names, clouds.labels, SHARE, MOST)
     train = examples_of(clouds.subset(~last), how.chunking, change=how.augment, seed=how.seed)
     held = examples_of(clouds.subset(last), how.chunking)

@@ -4,5 +4,19 @@ from asp_neuro.data.clouds import SPLITS, CloudSet
 from asp_neuro.data.files import read_cloud
 from asp_neuro.data.intake import Intake, take
 from asp_neuro.data.places import NAMES, Place, load, locate
+from asp_neuro.data.splits import BY_NUMBER, CARVES, RANDOM
 
-__all__ = ["NAMES", "SPLITS", "CloudSet", "Intake", "Place", "load", "locate", "read_cloud", "take"]
+__all__ = [
+    "BY_NUMBER",
+    "CARVES",
+    "NAMES",
+    "RANDOM",
+    "SPLITS",
+    "CloudSet",
+    "Intake",
+    "Place",
+    "load",
+    "locate",
+    "read_cloud",
+    "take",
+]

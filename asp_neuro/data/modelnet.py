@@ -5,7 +5,8 @@
     off      Class/train/*.off, Class/test/*.off: the official meshes             z
     text     modelnet40_normal_resampled: class/class_0001.txt and name lists     y
 
-The official test split is the test split; calibration and validation are carved out of train (see `splits`).
+The official test split is the test split; calibration and validation are carved out of train by one of two rules
+(see `splits`, `by_number`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from asp_neuro.data import by_number
 from asp_neuro.data.axes import to_y_up
 from asp_neuro.data.clouds import CloudSet
 from asp_neuro.data.files import Npz, check_file
 from asp_neuro.data.folder import class_folders, gather, visible
 from asp_neuro.data.intake import rounded
-from asp_neuro.data.splits import by_share, carve
+from asp_neuro.data.splits import BY_NUMBER, RANDOM, by_share, carve
 from asp_neuro.errors import InputError, MissingError
 
 MODELNET10 = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")
@@ -63,7 +65,9 @@ def _has_meshes(path: Path) -> bool:
     return known and any((p / s).is_dir() and any((p / s).glob("*.off")) for p in folders for s in ("train", "test"))
 
 
-def read_modelnet(path: Path, name: str, split: str, n_points: int, up: str | None, seed: int) -> CloudSet:
+def read_modelnet(
+    path: Path, name: str, split: str, n_points: int, up: str | None, seed: int, splits: str = RANDOM
+) -> CloudSet:
     """One split of `name` ('modelnet10' or 'modelnet40') from the folder or npz file at `path`."""
     form = form_of(path)
     if form is None:
@@ -73,29 +77,37 @@ def read_modelnet(path: Path, name: str, split: str, n_points: int, up: str | No
     up = up or UP[form]
     source = f"{name} ({form}) in {path}, {split} split, {up} up"
     read = {"npz": _read_npz, "off": _read_off, "text": _read_text}[form]
-    return read(path, name, split, n_points, up, seed, source)
+    return read(path, name, split, n_points, up, seed, source, splits)
 
 
 def official(split: str) -> str:
     return "test" if split == "test" else "train"
 
 
-def in_split(name: str, names: list[str], split: str, where: Path) -> np.ndarray:
-    """Which names of an official split belong to `split`; an incomplete ModelNet is carved by the same shares."""
+def in_split(name: str, names: list[str], split: str, where: Path, splits: str = RANDOM) -> np.ndarray:
+    """Which names of an official split belong to `split`."""
     if split == "test":
         return np.arange(len(names))
+    chosen = by_number.in_split(names, split, where) if splits == BY_NUMBER else _at_random(name, names, split)
+    if not len(chosen):
+        raise InputError(f"{where}: {len(names)} training shapes are too few for a split '{split}'")
+    return chosen
+
+
+def _at_random(name: str, names: list[str], split: str) -> np.ndarray:
+    """An incomplete ModelNet is carved by the same shares."""
     sizes = CARVED[name]
     if 2 * sum(sizes.values()) <= len(names):
         parts = carve(names, sizes)
     else:
         full = {"modelnet10": 3991, "modelnet40": 9843}[name]
         parts = by_share(names, {s: size / full for s, size in sizes.items()})
-    if not len(parts[split]):
-        raise InputError(f"{where}: {len(names)} training shapes are too few for a split '{split}'")
     return parts[split]
 
 
-def _read_npz(path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str) -> CloudSet:
+def _read_npz(
+    path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str, splits: str
+) -> CloudSet:
     file = _npz_file(path, official(split))
     with Npz(file) as archive:
         if missing := [k for k in NPZ_KEYS if k not in archive]:
@@ -104,7 +116,7 @@ def _read_npz(path: Path, name: str, split: str, n_points: int, up: str, seed: i
         keep = np.arange(len(names))
         if name == "modelnet10":
             keep, labels, classes = _npz_ten(file, archive, labels, classes)
-        chosen = keep[in_split(name, [names[i] for i in keep], split, file)]
+        chosen = keep[in_split(name, [names[i] for i in keep], split, file, splits)]
         points = _npz_points(file, archive, len(names), chosen, n_points)
     if up != "y":
         points = to_y_up(points, up)
@@ -172,7 +184,9 @@ def _npz_points(file: Path, archive: Npz, n: int, chosen: np.ndarray, n_points: 
     return out
 
 
-def _read_off(path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str) -> CloudSet:
+def _read_off(
+    path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str, splits: str
+) -> CloudSet:
     present = class_folders(path)
     classes = CLASSES[name] if set(present) >= set(CLASSES[name]) else present
     half = official(split)
@@ -182,7 +196,7 @@ def _read_off(path: Path, name: str, split: str, n_points: int, up: str, seed: i
     if split != "test" and (hollow := [c for c in classes if not _meshes(path / c / half)]):
         raise InputError(f"{path / hollow[0] / half}: a class with no samples")
     files = sorted(files)
-    chosen = in_split(name, [f[0] for f in files], split, path)
+    chosen = in_split(name, [f[0] for f in files], split, path, splits)
     names, labels, paths = zip(*(files[i] for i in chosen))
     return gather(paths, names, labels, classes, source, n_points, up, seed)
 
@@ -191,12 +205,14 @@ def _meshes(folder: Path) -> list[Path]:
     return [p for p in visible(folder) if p.suffix.lower() == ".off"] if folder.is_dir() else []
 
 
-def _read_text(path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str) -> CloudSet:
+def _read_text(
+    path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str, splits: str
+) -> CloudSet:
     classes = tuple(_lines(path / f"{name}_shape_names.txt"))
     names = sorted(_lines(path / f"{name}_{official(split)}.txt"))
     if foreign := [n for n in names if n.rsplit("_", 1)[0] not in classes]:
         raise InputError(f"{path / f'{name}_{official(split)}.txt'}: '{foreign[0]}' is of no class in the shape names")
-    chosen = [names[i] for i in in_split(name, names, split, path)]
+    chosen = [names[i] for i in in_split(name, names, split, path, splits)]
     kinds = [n.rsplit("_", 1)[0] for n in chosen]
     paths = [path / kind / f"{n}.txt" for kind, n in zip(kinds, chosen)]
     return gather(paths, chosen, [classes.index(k) for k in kinds], classes, source, n_points, up, seed)

@@ -11,6 +11,7 @@ from asp_neuro.data.clouds import CloudSet, check_numbers, check_split
 from asp_neuro.data.folder import read_folder
 from asp_neuro.data.modelnet import MODELNET10, form_of, read_modelnet
 from asp_neuro.data.shapes import shapes
+from asp_neuro.data.splits import RANDOM, check_carve
 from asp_neuro.errors import MissingError, UsageError, nearest
 
 NAMES = ("shapes", "modelnet10", "modelnet40")
@@ -76,20 +77,23 @@ def _candidates(name: str, base: Path) -> list[Path]:
 
 def load(
     data: str | Path | Place, split: str, *, n_points: int = 1024, up: str | None = None, seed: int = 0,
-    classes: tuple[str, ...] | None = None,
+    classes: tuple[str, ...] | None = None, splits: str = RANDOM,
 ) -> CloudSet:  # fmt: skip
     """One split of a data set: a name of NAMES, a path, or a Place from `locate`.
 
     up       the axis that points up in the files; None is what the format says (y; official ModelNet meshes: z)
     seed     of the data (which shapes, which points of a mesh), never of the training; splits do not depend on it
     classes  a model's classes: labels are renumbered to them, and a label outside of them is an error
+    splits   how validation and calibration are carved out of ModelNet's train: a rule of CARVES; other data have splits
+             of their own, which no rule changes
     """
     check_split(split)
     check_numbers(n_points, seed)
+    check_carve(splits)
     if up is not None:
         check_up(up)
     place = data if isinstance(data, Place) else locate(_guess(classes), data)
-    clouds = _read(place, split, n_points, up, seed)
+    clouds = _read(place, split, n_points, up, seed, splits)
     return clouds if classes is None else clouds.relabelled(tuple(classes))
 
 
@@ -98,7 +102,7 @@ def _guess(classes: tuple[str, ...] | None) -> str:
     return "modelnet10" if classes is not None and set(classes) == set(MODELNET10) else "modelnet40"
 
 
-def _read(place: Place, split: str, n_points: int, up: str | None, seed: int) -> CloudSet:
+def _read(place: Place, split: str, n_points: int, up: str | None, seed: int, splits: str) -> CloudSet:
     if place.name == "shapes":
         if up not in (None, "y"):
             raise UsageError(f"the built-in shapes are y up; up={up} does not apply to them")
@@ -107,4 +111,4 @@ def _read(place: Place, split: str, n_points: int, up: str | None, seed: int) ->
     assert path is not None  # only the built-in shapes have none
     if place.name == "folder":
         return read_folder(path, split, n_points, up or "y", seed)
-    return read_modelnet(path, place.name, split, n_points, up, seed)
+    return read_modelnet(path, place.name, split, n_points, up, seed, splits)

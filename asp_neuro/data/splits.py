@@ -1,4 +1,7 @@
-"""Who trains, who validates, who calibrates, who tests: simple random, fixed, the same for every training seed.
+"""Who trains, who validates, who calibrates, who tests: fixed, the same for every training seed.
+
+    "random"     simple random
+    "by number"  ModelNet's last shapes of each class, near copies together (see `by_number`)
 
 A choice depends on the names alone (sorted first), so the order of files does not matter, and the same shapes fall into
 the same split whether they come as npz, meshes or text.
@@ -11,11 +14,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from asp_neuro.data.clouds import SPLITS
-from asp_neuro.errors import InputError
+from asp_neuro.errors import InputError, UsageError, nearest
 
+RANDOM, BY_NUMBER = CARVES = ("random", "by number")  # how ModelNet is carved; RANDOM where nothing else is said
 SPLIT_SEED = 2611  # never the training seed: a certificate needs the same calibration clouds for every model
 SHARES = {"train": 0.60, "validation": 0.10, "calibration": 0.15, "test": 0.15}  # of a folder without splits
 CARVED = {"validation": 0.10, "calibration": 0.15}  # of a folder's train, for the splits that it lacks
+
+
+def check_carve(splits: str) -> str:
+    if splits not in CARVES:
+        raise UsageError(f"unknown splits '{splits}'{nearest(splits, CARVES)}")
+    return splits
+
+
+def class_and_number(name: str) -> tuple[str, int]:
+    """night_stand_0200 -> night_stand, 200."""
+    kind, _, number = name.rpartition("_")
+    if not kind or not (number.isascii() and number.isdigit()):
+        raise InputError(f"'{name}' does not end with a number, like chair_0889")
+    return kind, int(number)
 
 
 def shuffled(names: Sequence[str]) -> np.ndarray:
@@ -48,10 +66,7 @@ def last_of_each_class(names: Sequence[str], labels: np.ndarray, share: float, m
 
     ModelNet's official test split is made like that; see train/trial.py.
     """
-    try:
-        number = np.array([int(name.rsplit("_", 1)[1]) for name in names])
-    except (IndexError, ValueError):
-        raise InputError("the names of these clouds do not end with a number, like chair_0889") from None
+    number = np.array([class_and_number(name)[1] for name in names])
     last = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         own = np.flatnonzero(labels == label)

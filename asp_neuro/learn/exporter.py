@@ -95,7 +95,8 @@ def _examples(
             raise
         say(f"no accuracy and no certificate without data: {str(error).splitlines()[0]}")
         return None
-    clouds = load(place, split, n_points=recipe.chunking.n_points, up=up, classes=classes)
+    n_points, rule = recipe.chunking.n_points, recipe.data.splits
+    clouds = load(place, split, n_points=n_points, up=up, classes=classes, splits=rule)
     return examples_of(clouds, recipe.chunking)
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from asp_neuro import plain
+from asp_neuro.data import CARVES, RANDOM
 from asp_neuro.errors import ConfigError, MissingError, nearest
 from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.cloud import Chunking
@@ -85,8 +86,11 @@ class DataRecipe:
     classes: tuple[str, ...] = ()  # classes that the data must have; none: whatever is there
     also: tuple[str, ...] = ()  # splits trained on besides "train": a last training, when nothing is left to choose
     without: tuple[str, ...] = ()  # sets whose validation and calibration clouds are not trained on, or SET/SPLIT
+    splits: str = plain.later(RANDOM)  # how ModelNet's train split is carved: a rule of `asp_neuro.data.splits`
 
     def __post_init__(self) -> None:
+        if self.splits not in CARVES:
+            raise ConfigError(f"data.splits = '{self.splits}'{nearest(self.splits, CARVES)}")
         for split in self.also:
             if split not in HELD_OUT:
                 raise ConfigError(f"data.also = '{split}'{nearest(split, HELD_OUT)}")

@@ -135,7 +135,8 @@ def teach(
     on_epoch: OnEpoch | None = None,
 ) -> dict[str, object]:
     """Train a teacher on the recipe's training split, write its logits to `out`, return the report."""
-    clouds = load(locate(recipe.data.name, data), "train", n_points=recipe.chunking.n_points, up=up)
+    place, n_points = locate(recipe.data.name, data), recipe.chunking.n_points
+    clouds = load(place, "train", n_points=n_points, up=up, splits=recipe.data.splits)
     examples = examples_of(clouds, recipe.chunking)
     teacher = train_teacher(recipe, examples, len(clouds.classes), how, on_epoch)
     logits = logits_of(teacher, examples)

@@ -146,7 +146,7 @@ def training_clouds(recipe: Recipe, data: str | Path | None = None, up: str | No
     for entry in recipe.data.without:
         name, _, only = entry.partition("/")
         for split in (only,) if only else recipes.HELD_OUT:
-            taken |= set(load(_other(name, data), split, n_points=recipe.chunking.n_points, up=up).names)
+            taken |= set(_read(recipe, _other(name, data), split, up).names)
     return clouds.subset(np.array([name not in taken for name in clouds.names])) if taken else clouds
 
 
@@ -156,7 +156,11 @@ def _other(name: str, data: str | Path | None) -> Place:
 
 
 def _split(recipe: Recipe, split: str, data: str | Path | None, up: str | None) -> CloudSet:
-    return load(locate(recipe.data.name, data), split, n_points=recipe.chunking.n_points, up=up)
+    return _read(recipe, locate(recipe.data.name, data), split, up)
+
+
+def _read(recipe: Recipe, place: Place, split: str, up: str | None) -> CloudSet:
+    return load(place, split, n_points=recipe.chunking.n_points, up=up, splits=recipe.data.splits)
 
 
 def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> None:

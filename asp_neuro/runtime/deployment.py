@@ -17,7 +17,7 @@ from asp_neuro import certify as certificates
 from asp_neuro import files
 from asp_neuro.bundle import Bundle
 from asp_neuro.certify import Certificate, Plan, Recording, monitor
-from asp_neuro.data import CloudSet, Intake, load, locate
+from asp_neuro.data import RANDOM, CloudSet, Intake, load, locate
 from asp_neuro.data.clouds import first_repeat
 from asp_neuro.data.files import take_file
 from asp_neuro.data.intake import stacked
@@ -142,9 +142,10 @@ def clouds_of(
     deployed: Deployed, data: str | None, split: str, up: str | None, limit: int | None, seed: int = 0
 ) -> CloudSet:
     """The labelled clouds of the bundle's recipe, or of `data`."""
-    name = deployed.bundle.recipe["data"]["name"]
-    how = deployed.chunking
-    found = load(locate(name, data), split, n_points=how.n_points, up=up, seed=seed, classes=deployed.bundle.classes)
+    trained, how = deployed.bundle.recipe["data"], deployed.chunking
+    place, rule = locate(trained["name"], data), trained.get("splits", RANDOM)
+    classes = deployed.bundle.classes
+    found = load(place, split, n_points=how.n_points, up=up, seed=seed, classes=classes, splits=rule)
     return found if limit is None else found.subset(np.arange(min(limit, len(found))))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro.certify import Recording
-from asp_neuro.data import CloudSet, load, locate
+from asp_neuro.data import RANDOM, CloudSet, load, locate
 from asp_neuro.errors import InputError, UsageError
 from asp_neuro.report import say
 from asp_neuro.scenes.cache import chunks_of
@@ -34,6 +34,11 @@ class Origin:
     @property
     def seed(self) -> int:
         return int(self.recipe["seed"])
+
+    @property
+    def splits(self) -> str:
+        """The rule that its data are split by."""
+        return str(self.recipe["data"].get("splits", RANDOM))
 
     @property
     def epochs(self) -> int:
@@ -104,7 +109,8 @@ def is_bundle(name: str | Path) -> bool:
 
 def clouds_of(origin: Origin, data: str | None, up: str | None, split: str, limit: int | None) -> CloudSet:
     """The clouds that the models are read on, all of a known class."""
-    clouds = load(locate(origin.data, data), split, n_points=origin.chunking.n_points, up=up)
+    where, how = locate(origin.data, data), {"n_points": origin.chunking.n_points, "splits": origin.splits}
+    clouds = load(where, split, up=up, **how)
     clouds = clouds if limit is None else clouds.subset(np.arange(min(limit, len(clouds))))
     if len(clouds) == 0 or (clouds.labels < 0).any():
         raise InputError(f"{clouds.source}: a study needs clouds of known classes, at least one")
