@@ -109,8 +109,8 @@ def is_bundle(name: str | Path) -> bool:
 
 def clouds_of(origin: Origin, data: str | None, up: str | None, split: str, limit: int | None) -> CloudSet:
     """The clouds that the models are read on, all of a known class."""
-    where, how = locate(origin.data, data), {"n_points": origin.chunking.n_points, "splits": origin.splits}
-    clouds = load(where, split, up=up, **how)
+    n_points = origin.chunking.n_points
+    clouds = load(locate(origin.data, data), split, n_points=n_points, up=up, splits=origin.splits)
     clouds = clouds if limit is None else clouds.subset(np.arange(min(limit, len(clouds))))
     if len(clouds) == 0 or (clouds.labels < 0).any():
         raise InputError(f"{clouds.source}: a study needs clouds of known classes, at least one")
