@@ -10,9 +10,9 @@ import pytest
 import specs
 
 from asp_neuro.errors import ConfigError, UsageError
-from asp_neuro.heads.soft.guard import hit_place
 from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.heads.verdict import hit_place
 from asp_neuro.model.episode import play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import answers

@@ -8,9 +8,10 @@ from fractions import Fraction
 import numpy as np
 import specs
 
+from asp_neuro.heads.bits import STATE_MAX
 from asp_neuro.heads.soft.exact import ExactHead, run_exact
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import STATE_MAX, align_shift
+from asp_neuro.heads.soft.membrane import align_shift
 from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.heads.spec import HeadSpec
 

@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asp_neuro.errors import UsageError
+from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
 from asp_neuro.heads.soft import guard
 from asp_neuro.heads.soft.exact import run_exact
 from asp_neuro.heads.soft.fast import FastHead
-from asp_neuro.heads.soft.guard import GuardBand, bands, drift, hit_place, hit_words, hits
+from asp_neuro.heads.soft.guard import GuardBand, bands, drift, hits
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN
 from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.heads.verdict import hit_place, hit_words
 
 LEAKS = np.array([0, 1, 2, 512, 1024, 1365, 2048, 3072, 3686, 3840, 3891, 4055, 4080, 4087, 4094, 4095])
 

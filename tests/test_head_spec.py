@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asp_neuro.errors import ConfigError
+from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
 from asp_neuro.heads.soft.layer import STATE_BITS_MAX, STATE_BITS_MIN, LayerSpec, choose_scales
-from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN
 from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.heads.spec import HeadSpec
 

@@ -12,8 +12,9 @@ import specs
 from asp_neuro.chip.lava_limits import demand_buildable
 from asp_neuro.chip.wire import Job, write_job
 from asp_neuro.errors import ConfigError
+from asp_neuro.heads.bits import DRIVE_MAX
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec
+from asp_neuro.heads.spec import HeadSpec
 
 pytestmark = pytest.mark.lava
 

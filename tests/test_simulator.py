@@ -15,11 +15,13 @@ import specs
 
 from asp_neuro.chip.session import run_head, simulate
 from asp_neuro.errors import ConfigError, UsageError
-from asp_neuro.heads.soft.guard import bands, hit_place
+from asp_neuro.heads.bits import DRIVE_MAX, STATE_MAX, STATE_MIN
+from asp_neuro.heads.soft.guard import bands
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN, align_shift, step_float
+from asp_neuro.heads.soft.membrane import align_shift, step_float
 from asp_neuro.heads.soft.reference import run_reference
-from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec
+from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.heads.verdict import hit_place
 from asp_neuro.model.episode import Response
 from asp_neuro.model.exit import ExitReason, ExitRule
 

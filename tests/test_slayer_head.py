@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN, step_float
+from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
+from asp_neuro.heads.soft.membrane import step_float
 from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.learn.soft_head import SoftReset, SpikingHead, State, _SoftResetRun, floor_through, round_through

@@ -11,7 +11,7 @@ from asp_neuro.bundle.layout import model_sha256, settings_text
 from asp_neuro.bundle.records import Bundle, printable
 from asp_neuro.certify import Certificate, Plan, promise, why_void
 from asp_neuro.grid.sections import n_parameters
-from asp_neuro.heads.soft.membrane import STATE_MAX
+from asp_neuro.heads.bits import STATE_MAX
 from asp_neuro.report import table
 
 

@@ -13,8 +13,8 @@ from asp_neuro import plain
 from asp_neuro.certify import Certificate, Plan
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.sections import Array, leaf
-from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN
-from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, check_synaptic_sums
+from asp_neuro.heads.bits import DRIVE_MAX, STATE_MAX, STATE_MIN
+from asp_neuro.heads.spec import HeadSpec, check_synaptic_sums
 from asp_neuro.model.spec import Model, ModelSpec
 
 FORMAT_2, FORMAT_3 = 2, 3  # 2: clouds and classes only, a flat host; still read, and hashed as it was

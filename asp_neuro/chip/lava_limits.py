@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.heads.soft.guard import NEURONS
-from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, check_synaptic_sums
+from asp_neuro.heads.bits import DRIVE_MAX
+from asp_neuro.heads.spec import HeadSpec, check_synaptic_sums
+from asp_neuro.heads.verdict import NEURONS
 
 TICK_BITS = 16  # of a tick word, for the observation index; the guard hit stands above them
 

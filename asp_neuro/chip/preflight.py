@@ -352,7 +352,7 @@ def demand_neuron_model() -> importlib.metadata.EntryPoint:
 
 def demand_expressible(perceiver: Perceiver) -> None:
     """The design rules of `asp-neuro check --hw loihi2`, and that guard hits fit a tick's message."""
-    from asp_neuro.heads.soft.guard import NEURONS
+    from asp_neuro.heads.verdict import NEURONS
     from asp_neuro.runtime import hardware
 
     head, most_hit = perceiver.head, (1 << CHIP_HIT_BITS) - 1

@@ -30,7 +30,8 @@ import numpy as np
 from asp_neuro.chip.lava_limits import TICK_BITS, demand_buildable
 from asp_neuro.chip.wire import FIXED, FLOATING, Job, from_line, write_job
 from asp_neuro.errors import AspError, UsageError
-from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec
+from asp_neuro.heads.bits import DRIVE_MAX
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.libraries import demand
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Answer
@@ -78,7 +79,7 @@ class LavaRun(NamedTuple):
 
     membranes: np.ndarray
     spikes: np.ndarray
-    hits: np.ndarray  # first guard hit of each observation (`guard.hit_place`), 0 for none
+    hits: np.ndarray  # first guard hit of each observation (`verdict.hit_place`), 0 for none
 
 
 class CloudRun(NamedTuple):

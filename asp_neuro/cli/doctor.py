@@ -171,8 +171,8 @@ def ten_steps() -> tuple[HeadSpec, np.ndarray]:
     """A head of two layers of 4 neurons, and drives [10, 1, 4] that make both fire."""
     import numpy as np
 
+    from asp_neuro.heads.bits import DRIVE_BITS
     from asp_neuro.heads.soft.layer import LayerSpec
-    from asp_neuro.heads.soft.membrane import DRIVE_BITS
     from asp_neuro.heads.spec import HeadSpec
 
     rng = np.random.default_rng(0)

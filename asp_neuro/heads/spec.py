@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from asp_neuro.errors import ConfigError, nearest
+from asp_neuro.heads.bits import DRIVE_MAX, SYNAPTIC_MAX
 
-DRIVE_MAX = 2**15 - 1
-SYNAPTIC_MAX = 2**31 - 1  # Lava's Dense and the chip add up in int32
 SOFT = "soft"
 
 
@@ -31,7 +30,7 @@ class Engine(Protocol):
 
     @property
     def hit(self) -> np.ndarray | None:
-        """[b] first guard hit of the last observation (`guard.hit_words`), 0 for none; None: nobody looks."""
+        """[b] first guard hit of the last observation (`verdict.hit_words`), 0 for none; None: nobody looks."""
 
     def start(self, batch: int) -> None: ...
 

@@ -17,7 +17,7 @@ from asp_neuro import bundle as bundles
 from asp_neuro.bundle import Bundle, make_golden
 from asp_neuro.data import load, locate
 from asp_neuro.errors import ConfigError, MissingError
-from asp_neuro.heads.soft.membrane import STATE_MAX
+from asp_neuro.heads.bits import STATE_MAX
 from asp_neuro.learn.evaluation import accuracy_at, evaluate
 from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.model import Model

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from asp_neuro.errors import InputError
-from asp_neuro.heads.soft.membrane import DRIVE_BITS
+from asp_neuro.heads.bits import DRIVE_BITS
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.learn.model import Model
 from asp_neuro.learn.training import load_model

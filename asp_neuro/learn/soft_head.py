@@ -16,17 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asp_neuro.heads.bits import DRIVE_BITS, STATE_MAX, STATE_MIN
 from asp_neuro.heads.soft.layer import LEAK_MAX, LayerSpec, choose_scales
-from asp_neuro.heads.soft.membrane import (
-    DRIVE_BITS,
-    LEAK_BITS,
-    STATE_MAX,
-    STATE_MIN,
-    WEIGHT_BITS,
-    align_shift,
-    fires,
-    rest,
-)
+from asp_neuro.heads.soft.membrane import LEAK_BITS, WEIGHT_BITS, align_shift, fires, rest
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.learn.slayer import Block, Neuron, Synapse, clamp
 

@@ -35,7 +35,7 @@ class Response(NamedTuple):
     """What the head answers, for the rows of the request."""
 
     membrane: np.ndarray  # [b, H] last layer
-    hit: np.ndarray | None = None  # [b] first guard hit of this observation (`guard.hit_words`), 0 for none
+    hit: np.ndarray | None = None  # [b] first guard hit of this observation (`verdict.hit_words`), 0 for none
 
 
 Story = Generator[Request, Response, T]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asp_neuro.heads.soft.guard import Verdict
+from asp_neuro.heads.verdict import Verdict
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.tasks.base import Task
 
@@ -25,7 +25,7 @@ class Look(NamedTuple):
     rivals: np.ndarray | None  # [b, M] bool: what could have been chosen; None: the choice rests on no membrane
     drive_int: np.ndarray  # [b, D]
     membrane: np.ndarray  # [b, H] last layer, as the head gave it
-    hit: np.ndarray | None  # [b] first guard hit (`guard.hit_words`), 0 for none; None: the head reports none
+    hit: np.ndarray | None  # [b] first guard hit (`verdict.hit_words`), 0 for none; None: the head reports none
     belief: np.ndarray  # [b, H]
     logits: np.ndarray  # [b, R, C]
     margin: np.ndarray  # [b]

@@ -16,8 +16,7 @@ import numpy as np
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.arithmetic import LIMIT, STEP, Linear, gate, normalise_steps, row_steps, to_steps
 from asp_neuro.grid.sections import Affine, Norm, check, part
-from asp_neuro.heads.soft.membrane import DRIVE_BITS
-from asp_neuro.heads.spec import DRIVE_MAX
+from asp_neuro.heads.bits import DRIVE_BITS, DRIVE_MAX
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 
 from asp_neuro.data.intake import Intake, stacked
 from asp_neuro.errors import UsageError
-from asp_neuro.heads.soft.guard import Verdict, hit_place, hit_words
 from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.heads.verdict import Verdict, hit_place, hit_words
 from asp_neuro.model.episode import Played, Story, episodes, observations, play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Answer, Look, Observation, answers, observation

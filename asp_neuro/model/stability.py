@@ -51,7 +51,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from asp_neuro.grid.arithmetic import BELIEF_BITS, EPSILON, EXP_BITS, exp, on_grid, tanh
-from asp_neuro.heads.soft.guard import Verdict, hit_place
+from asp_neuro.heads.verdict import Verdict, hit_place
 from asp_neuro.model.episode import Played
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Look

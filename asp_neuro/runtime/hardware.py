@@ -23,10 +23,10 @@ import numpy as np
 
 from asp_neuro import plain
 from asp_neuro.errors import ConfigError, MissingError, nearest
+from asp_neuro.heads.bits import DRIVE_BITS, DRIVE_MAX
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import DRIVE_BITS
 from asp_neuro.heads.soft.reference import run_reference
-from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec, synaptic_reach
+from asp_neuro.heads.spec import HeadSpec, synaptic_reach
 from asp_neuro.model.mixer import MixerSpec
 from asp_neuro.report import table
 

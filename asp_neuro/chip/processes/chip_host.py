@@ -6,7 +6,7 @@ their membranes until the next. Membrane and tick come back by two ways that nee
 membrane is taken SETTLE_STEPS after the tick.
 
 Messages have 24 bits. A membrane is signed and comes back in 32 bits without its sign; a tick word is unsigned: the
-observation index in its lower 8 bits, above them the first guard hit (`guard.hit_words`), 0 for none.
+observation index in its lower 8 bits, above them the first guard hit (`verdict.hit_words`), 0 for none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SoftLIF: a layer of soft-reset neurons that update on a tick and hold their state exactly otherwise.
 
 A tick is a word: the observation index t in its lower 16 bits (0 idle; 1 put the membranes at rest, then observe;
-t >= 2 observe) and above them the first guard hit met on its way through the layers, 0 for none (`guard.hit_words`).
+t >= 2 observe) and above them the first guard hit met on its way through the layers, 0 for none (`verdict.hit_words`).
 
 `tick_out` is sent before anything is received, one step late, exactly as Dense sends its sums: so spikes and the tick
 that goes with them reach the next layer in the same time step. An unbuffered tick would be early by one and silently
@@ -26,9 +26,11 @@ from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 from asp_neuro.chip.lava_limits import TICK_BITS
-from asp_neuro.heads.soft.guard import GuardBand, hit_words, hits
+from asp_neuro.heads.bits import STATE_MAX
+from asp_neuro.heads.soft.guard import GuardBand, hits
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import LEAK_BITS, STATE_MAX, align_shift, step_float, step_int
+from asp_neuro.heads.soft.membrane import LEAK_BITS, align_shift, step_float, step_int
+from asp_neuro.heads.verdict import hit_words
 
 TICK_WEIGHT = 2  # the smallest that Dense keeps beside signed weights
 IDLE = np.zeros(1, dtype=np.int64)

@@ -15,10 +15,12 @@ import copy
 import numpy as np
 
 from asp_neuro.errors import UsageError
-from asp_neuro.heads.soft.guard import NEURONS, bands, limits
+from asp_neuro.heads.bits import DRIVE_MAX, STATE_MAX, STATE_MIN
+from asp_neuro.heads.soft.guard import bands, limits
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import LEAK_BITS, STATE_MAX, STATE_MIN, align_shift, fires, rest
-from asp_neuro.heads.spec import DRIVE_MAX, HeadSpec
+from asp_neuro.heads.soft.membrane import LEAK_BITS, align_shift, fires, rest
+from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.heads.verdict import NEURONS
 
 
 class _Layer:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from asp_neuro.errors import ConfigError
+from asp_neuro.heads.bits import STATE_MIN
 from asp_neuro.heads.soft import guard
 from asp_neuro.heads.soft.exact import ExactHead
 from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.heads.soft.layer import LayerSpec, validate
-from asp_neuro.heads.soft.membrane import STATE_MIN
 from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.heads.spec import SOFT, HeadRun, HeadSpec
 

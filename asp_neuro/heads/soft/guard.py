@@ -38,11 +38,11 @@ from math import gcd, inf, nextafter
 import numpy as np
 
 from asp_neuro.errors import UsageError
+from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import LEAK_BITS, STATE_MAX, STATE_MIN
+from asp_neuro.heads.soft.membrane import LEAK_BITS
 
 ONE = 1 << LEAK_BITS
-NEURONS = 4096  # hit words count layers in steps of this
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,6 @@ class GuardBand:
 
     width: np.ndarray  # [H] int64, g_k
     one_sided: np.ndarray  # [H] bool: only the lower side can be wrong
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether an episode is proven to be the exact one; if not, the first thing that is not proven.
-
-    `step` and `layer` count from 1, `neuron` from 0; `decision` is "chunk", "exit" or "class", or None.
-    """
-
-    preserved: bool
-    sentence: str
-    step: int | None = None
-    layer: int | None = None
-    neuron: int | None = None
-    decision: str | None = None
 
 
 def bands(layer: LayerSpec, n_steps: int) -> GuardBand:
@@ -88,16 +73,6 @@ def limits(theta_fire_int: np.ndarray, band: GuardBand, t: int) -> tuple[np.ndar
     reach = np.minimum(t - 1, band.width)
     low = theta_fire_int - reach
     return low, np.where(band.one_sided, np.where(reach > 0, theta_fire_int + 1, low), theta_fire_int + reach)
-
-
-def hit_words(hit: np.ndarray, layer: int) -> np.ndarray:
-    """Hits [b, H] of a layer (0, 1, ...) -> [b] int64 word of the first neuron hit, layer * 4096 + neuron + 1, or 0."""
-    return np.where(hit.any(axis=1), layer * NEURONS + hit.argmax(axis=1) + 1, 0)
-
-
-def hit_place(word: int) -> tuple[int, int]:
-    """The layer and neuron, both from 0, that a hit word other than 0 names."""
-    return divmod(int(word) - 1, NEURONS)
 
 
 def drift(lambda_int: np.ndarray, t: int) -> np.ndarray:

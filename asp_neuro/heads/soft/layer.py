@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.heads.soft.membrane import LEAK_BITS, STATE_MAX, STATE_MIN, WEIGHT_BITS
+from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
+from asp_neuro.heads.soft.membrane import LEAK_BITS, WEIGHT_BITS
 
 WEIGHT_MIN, WEIGHT_MAX = -256, 254
 LEAK_MAX = 2**LEAK_BITS - 1

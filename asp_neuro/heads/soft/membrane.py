@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from asp_neuro.heads.bits import DRIVE_BITS, STATE_MAX, STATE_MIN
+
 WEIGHT_BITS = 6  # weights: integers at scale 2^6
-DRIVE_BITS = 6  # drives: integers at scale 2^6
 LEAK_BITS = 12  # leaks: of 4096
-STATE_MIN = -(2**23)
-STATE_MAX = 2**23 - 1
 
 
 def rest(leaked: Any, drive: Any, theta: Any, spikes: Any) -> Any:

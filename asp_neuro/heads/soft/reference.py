@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from asp_neuro.heads.soft.membrane import STATE_MAX, STATE_MIN, align_shift, step_int
+from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
+from asp_neuro.heads.soft.membrane import align_shift, step_int
 from asp_neuro.heads.spec import HeadSpec
 
 
