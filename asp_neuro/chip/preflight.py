@@ -118,15 +118,23 @@ def typed(error: AspError) -> AspError:
 
 def preflight(perceiver: Perceiver) -> Board:
     """All checks that need no Lava; the board to use, or one error that tells every piece that is missing."""
-    found = blockers(perceiver)
-    if found:
+    board, found = look_over(perceiver)
+    if board is None or found:
         raise together(found)
-    return choose_board(os.environ)
+    return board
 
 
 def blockers(perceiver: Perceiver | None = None) -> list[AspError]:
     """What stands in the way of a run, in the order of the exit codes; without a model, what does for any."""
-    checks: list[Callable[[], object]] = [demand_extension, lambda: choose_board(os.environ), demand_neuron_model]
+    return look_over(perceiver)[1]
+
+
+def look_over(perceiver: Perceiver | None) -> tuple[Board | None, list[AspError]]:
+    """The board that is to be had, and the blockers; Slurm is asked once, as a second list may be another one."""
+    boards: list[Board] = []
+    checks: list[Callable[[], object]] = [
+        demand_extension, lambda: boards.append(choose_board(os.environ)), demand_neuron_model
+    ]  # fmt: skip
     if perceiver is not None:
         checks.append(lambda: demand_expressible(perceiver))
     found: list[AspError] = []
@@ -135,7 +143,7 @@ def blockers(perceiver: Perceiver | None = None) -> list[AspError]:
             check()
         except AspError as error:
             found.append(error)
-    return found
+    return (boards[0] if boards else None), found
 
 
 def together(found: list[AspError]) -> AspError:
