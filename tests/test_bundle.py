@@ -26,6 +26,7 @@ from asp_neuro.bundle import (
     layout,
     make_golden,
     model_sha256,
+    plain_hdf5,
     read,
     to_bytes,
     version_2,
@@ -33,7 +34,7 @@ from asp_neuro.bundle import (
     write,
 )
 from asp_neuro.bundle.read import check_paths
-from asp_neuro.bundle.write import MAX_FILE
+from asp_neuro.bundle.write import MAX_FILE, check_groups
 from asp_neuro.certify import Recording, certify, make_plan
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError
 from asp_neuro.grid.sections import Norm, build, leaves, settings
@@ -278,6 +279,15 @@ def test_a_write_that_fails_leaves_what_was_there(path, monkeypatch):
     assert os.listdir(path.parent) == ["model.net"]
 
 
+def test_a_group_of_more_entries_than_are_read_is_not_written(path):
+    nine = [f"asp/model/scene/part_{number}/weight" for number in range(9)]
+    check_groups([*nine[:8], *(f"layer/{number}/type" for number in range(8))])
+    with pytest.raises(ConfigError, match="asp/model/scene: 9 entries, at most 8 are stored; group them in parts"):
+        check_groups(nine)
+    why = "asp/model/scene: a group with more links than an object header holds"
+    assert why in edited(path, lambda file: [file.create_dataset(name, data=1) for name in nine])
+
+
 # Identity
 
 
@@ -376,8 +386,6 @@ def test_it_opens_with_h5py_in_netx_layout(path):
 
 
 def test_our_reader_and_h5py_see_the_same_arrays(path):
-    from asp_neuro.bundle import plain_hdf5
-
     data = path.read_bytes()
     ours = {name: plain_hdf5.values(data, found) for name, found in plain_hdf5.arrays(data, 512).items()}
     with h5py.File(path, "r") as file:

@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import platform
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,31 @@ MAGIC = b"asp-neuro bundle"  # 16 bytes
 USER_BLOCK = 512
 HEADER = struct.Struct("<16sIIQ32s")  # magic, version, 0, length of the rest, SHA-256 of the rest
 MAX_FILE = 64 * 2**20  # bytes
+MAX_ENTRIES = 8  # of a group
 
 
 def to_bytes(bundle: Bundle) -> bytes:
     """The whole file, the same bytes for the same bundle."""
-    image = _image(contents(bundle))
+    found = contents(bundle)
+    check_groups(found)
+    image = _image(found)
     header = HEADER.pack(MAGIC, bundle.version, 0, len(image), hashlib.sha256(image).digest())
     data = header.ljust(USER_BLOCK, b"\0") + image
     if len(data) > MAX_FILE:
         raise ConfigError(f"the bundle takes {len(data)} bytes, at most {MAX_FILE} are stored")
     return data
+
+
+def check_groups(paths: Iterable[str]) -> None:
+    """Refuse a group of so many entries that HDF5 would store them in a way that is not read here."""
+    below: dict[str, set[str]] = {}
+    for path in paths:
+        parts = path.split("/")
+        for depth in range(len(parts)):
+            below.setdefault("/".join(parts[:depth]), set()).add(parts[depth])
+    for group, names in below.items():
+        if len(names) > MAX_ENTRIES:
+            raise ConfigError(f"{group}: {len(names)} entries, at most {MAX_ENTRIES} are stored; group them in parts")
 
 
 def _image(found: dict[str, np.ndarray]) -> bytes:
