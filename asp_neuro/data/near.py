@@ -22,29 +22,40 @@ ALIKE = 0.03  # mean difference of these distances; of near copies 99 % have les
 BLOCK = 500  # clouds compared at once
 
 
+class Surfaces:
+    """Clouds [n, P, 3], each in a unit sphere, ready to be compared."""
+
+    def __init__(self, points: np.ndarray) -> None:
+        from scipy.spatial import cKDTree
+
+        self.clouds = points.astype(np.float64)
+        self.trees = [cKDTree(cloud) for cloud in self.clouds]
+        self.spacing = np.array([t.query(cloud, 2)[0][:, 1].mean() for t, cloud in zip(self.trees, self.clouds)])
+
+    def way(self, i: int, j: int) -> float:
+        """One direction of the gap, from the points of i to j."""
+        return float(self.trees[j].query(self.clouds[i])[0].mean() / self.spacing[j])
+
+    def gap(self, i: int, j: int) -> float:
+        return max(self.way(i, j), self.way(j, i))
+
+    def are_near(self, i: int, j: int) -> bool:
+        return self.way(i, j) <= NEAR and self.way(j, i) <= NEAR
+
+    def probed(self) -> np.ndarray:
+        """[n, probes]: how far each cloud is from fixed places; clouds that nearly coincide are nearly as far."""
+        line = np.linspace(-REACH, REACH, PROBES)
+        probes = np.stack(np.meshgrid(line, line, line), axis=-1).reshape(-1, 3)
+        probes = probes[(probes**2).sum(axis=1) <= 1.0]
+        return np.stack([tree.query(probes)[0] for tree in self.trees])
+
+
 def near_copies(points: np.ndarray) -> np.ndarray:
     """[n, P, 3], each in a unit sphere -> [k, 2] pairs i < j of near copies, ascending."""
-    from scipy.spatial import cKDTree
-
-    clouds = points.astype(np.float64)
-    trees = [cKDTree(cloud) for cloud in clouds]
-    spacing = np.array([tree.query(cloud, 2)[0][:, 1].mean() for tree, cloud in zip(trees, clouds)])
-
-    def is_within(i: int, j: int) -> bool:
-        """One direction of the gap."""
-        return bool(trees[j].query(clouds[i])[0].mean() <= NEAR * spacing[j])
-
-    pairs = _alike(_probed(clouds, trees))
-    near = [is_within(i, j) and is_within(j, i) for i, j in progress(pairs.tolist(), label="comparing shapes")]
+    surfaces = Surfaces(points)
+    pairs = _alike(surfaces.probed())
+    near = [surfaces.are_near(i, j) for i, j in progress(pairs.tolist(), label="comparing shapes")]
     return pairs[np.array(near, dtype=bool)]
-
-
-def _probed(clouds: np.ndarray, trees: list) -> np.ndarray:
-    """[n, probes]: how far each cloud is from fixed places; clouds that nearly coincide are nearly as far."""
-    line = np.linspace(-REACH, REACH, PROBES)
-    probes = np.stack(np.meshgrid(line, line, line), axis=-1).reshape(-1, 3)
-    probes = probes[(probes**2).sum(axis=1) <= 1.0]
-    return np.stack([tree.query(probes)[0] for tree in trees])
 
 
 def _alike(distances: np.ndarray) -> np.ndarray:
