@@ -25,7 +25,7 @@ from asp_neuro.learn import teacher as teachers
 from asp_neuro.learn.recipe import DataRecipe
 from asp_neuro.runtime import deployment
 from asp_neuro.scenes.cloud import farthest_points
-from asp_neuro.studies import subjects
+from asp_neuro.studies import subjects, trained
 
 NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 CHAIRS = [f"chair_{number:04d}" for number in range(1, 21)]  # 5 of 20 are held out: 4 calibrate, 1 validates
@@ -210,6 +210,13 @@ def test_one_carve_serves_both_modelnets() -> None:
     assert set(whole[0]) & sets["modelnet40", "calibration"]  # a model of the random splits has seen some of these
 
 
+@pytest.mark.parametrize("name", ["modelnet40_far", "modelnet10_far"])
+def test_weights_from_random_splits_do_not_start_a_training_on_splits_by_number(name: str) -> None:
+    how = recipe.load(name).changed(train={"start": "modelnet_moments"}, scene={"n_points": 64})
+    with pytest.raises(ConfigError, match=r"'modelnet_moments' was trained on \d+ of the \d+ validation clouds"):
+        workshop._check_start(how, str(real_modelnet()), None)
+
+
 OFF = "OFF\n4 4 6\n0 0 0\n1 0 0\n0 1 0\n0 0 {}\n3 0 2 1\n3 0 1 3\n3 0 3 2\n3 1 2 3\n"
 
 
@@ -322,7 +329,7 @@ def test_training_teachers_exports_studies_and_bundles_read_the_splits_of_their_
         lambda: workshop.training_clouds(how),
         lambda: teachers.teach(how, tmp_path / "logits.npz"),
         lambda: exporter._examples(how, ("a",), "validation", None, None),
-        lambda: subjects.clouds_of(how, None, None, "validation", None),
+        lambda: subjects.clouds_of(trained.origin(how), None, None, "validation", None),
         lambda: deployment.clouds_of(deployed, None, "validation", None, None),
     ):
         with pytest.raises(Asked, match=f"^{rule}$"):

@@ -2,11 +2,11 @@
 
     python train/trial.py modelnet_base [--set model.moments=true scene.n_groups=128] [--epochs 12] [--data DIR]
 
-The official split of ModelNet goes by number: the shapes with the highest numbers of a class are the test split. A
-random validation split has near copies of its clouds in training, and hardly predicts the test split. Here the last 22 % (at
-most 100) of each class of the *train* split are held out, which is the same kind of split. Only the classifier is
-trained: random orders, no imitation. The answers are those of the averaged weights at full budget, mean over a random
-and the farthest-point order; NLL is the negative log-likelihood after temperature scaling.
+The official split of ModelNet goes by number: the highest numbers of a class are the test split. A random validation
+split has near copies of its clouds in training, and hardly predicts the test split. Here the last 22 % (at most 100) of
+each class of the *train* split are held out, which is the same kind of split. Only the classifier is trained: random
+orders, no imitation. The answers are those of the averaged weights at full budget, mean over a random and the
+farthest-point order; NLL is the negative log-likelihood after temperature scaling.
 """
 
 from __future__ import annotations
