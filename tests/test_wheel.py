@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,7 +15,7 @@ from asp_neuro.plain import tomllib
 
 ROOT = Path(__file__).parents[1]
 SETUP = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-LARGEST = 3_000_000  # bytes
+LARGEST = 5_000_000  # bytes; three bundles take 3 MB
 
 
 def shipped_data() -> dict[str, int]:
@@ -48,15 +49,14 @@ def test_the_data_stay_small():
 
 @pytest.mark.slow
 def test_the_wheel_holds_the_package_and_its_data_and_nothing_else(tmp_path):
-    """An actual build, from a copy: setuptools leaves things behind, and would ship what an older build left."""
-    pytest.importorskip("setuptools", minversion="77")
+    """An actual build, of a copy: setuptools leaves things behind, and would ship what an older build left."""
     program = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
-    for name in filter(None, files):
-        if name.startswith(("asp_neuro/", "hw_configs/", "train/recipes/", "pyproject", "README", "LICENSE")):
-            (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "tree" / name).write_bytes((ROOT / name).read_bytes())
-    subprocess.run([sys.executable, "-c", program, tmp_path], cwd=tmp_path / "tree", capture_output=True, check=True)
+    tree, useless = tmp_path / "tree", shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for folder in ("asp_neuro", "hw_configs", "train/recipes"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=useless)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    subprocess.run([sys.executable, "-c", program, tmp_path], cwd=tree, capture_output=True, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
