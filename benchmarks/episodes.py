@@ -20,7 +20,7 @@ import numpy as np
 from machine import peak_megabytes
 from timing import Row, alternate, arguments, compared, one_thread, row, tell
 
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.heads.spec import Engine
 from asp_neuro.model.episode import episodes, play
 from asp_neuro.model.exit import ExitRule
@@ -38,7 +38,7 @@ WANTED = {IN_BATCHES: "at most 5 ms", ONE_BY_ONE: "at most 15 ms"}
 
 def shapes(perceiver: Perceiver, n: int) -> Chunks:
     """The chunks of n test clouds."""
-    return perceiver.scenes(load("shapes", "test").points[:n])
+    return perceiver.scenes(load_clouds("shapes", "test").points[:n])
 
 
 def unwatched(perceiver: Perceiver, chunks: Chunks, rule: ExitRule, engine: Engine) -> list[Answer]:

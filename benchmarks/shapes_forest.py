@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 from timing import arguments, one_thread, row, tell
 
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 
 BINS = 16
 SLICES = 8
@@ -45,7 +45,7 @@ def _widths(height: np.ndarray, axis: np.ndarray) -> np.ndarray:
 
 def score(seed: int = 0, trees: int = 300) -> float:
     """Test accuracy of so many trees trained on the train split."""
-    train, test = load("shapes", "train"), load("shapes", "test")
+    train, test = load_clouds("shapes", "train"), load_clouds("shapes", "test")
     forest = RandomForestClassifier(trees, random_state=seed, n_jobs=1).fit(features(train.points), train.labels)
     return float((forest.predict(features(test.points)) == test.labels).mean())
 

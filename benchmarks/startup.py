@@ -18,7 +18,7 @@ from timing import Row, alternate, arguments, compared, one_thread, row, specs, 
 
 from asp_neuro.chip.session import run_session
 from asp_neuro.chip.wire import Job
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 
 WIDTH, LAYERS, OBSERVATIONS = 128, 2, 16
 PROGRAM = (sys.executable, "-m", "asp_neuro")
@@ -28,7 +28,7 @@ BARE, ANSWER = "bare Python", "asp-neuro run, one cloud"
 def processes(rounds: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         cloud = str(Path(folder) / "cloud.ply")
-        Path(cloud).write_bytes(ply(load("shapes", "test").points[0]))
+        Path(cloud).write_bytes(ply(load_clouds("shapes", "test").points[0]))
         answer = (*PROGRAM, "run", "compact", "--input", cloud, "--json")
         commands = {
             BARE: (sys.executable, "-c", "pass"),

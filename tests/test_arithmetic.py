@@ -122,10 +122,10 @@ def test_weights_off_the_grid_are_found_by_the_unruly_product(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["compact", "modelnet10", "modelnet40"])
 def test_a_shipped_model_gives_the_same_numbers_with_an_unruly_library(name):
-    from asp_neuro.data import load
+    from asp_neuro.data import load_clouds
 
     perceiver = open_bundle(name).perceiver
-    clouds = load("shapes", "test", n_points=perceiver.spec.scene.chunking.n_points).subset(range(0, 600, 12))
+    clouds = load_clouds("shapes", "test", n_points=perceiver.spec.scene.chunking.n_points).subset(range(0, 600, 12))
     scenes = perceiver.scenes(clouds.points)
     other = Perceiver(perceiver.spec)
     unruly(other.model)

@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_was_saved_comes_back(path: Path) -> None:
-    found = checkpoint.load(path)
+    found = checkpoint.read(path)
     assert torch.equal(found["model"]["w"], content()["model"]["w"])
     assert found["recipe"] == {"name": "x", "seed": 0}
     assert found["classes"] == ["a", "b"]
@@ -56,7 +56,7 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_no_scraps(path: Path, full_di
         checkpoint.save(path, content(1))
     assert path.read_bytes() == whole
     assert os.listdir(path.parent) == ["model.pt"]
-    assert checkpoint.load(path)["recipe"]["seed"] == 0
+    assert checkpoint.read(path)["recipe"]["seed"] == 0
 
 
 @pytest.mark.parametrize("place", ["save", "fsync", "replace"])
@@ -82,7 +82,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_a_missing_file_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="does not exist; `asp-neuro train --out"):
-        checkpoint.load(tmp_path / "model.pt")
+        checkpoint.read(tmp_path / "model.pt")
 
 
 def test_a_file_cut_short_anywhere_is_refused(path: Path) -> None:
@@ -90,12 +90,12 @@ def test_a_file_cut_short_anywhere_is_refused(path: Path) -> None:
     for kept in (0, 1, 4, 100, len(whole) // 2, len(whole) - 1, *range(200, len(whole), 397)):
         path.write_bytes(whole[:kept])
         with pytest.raises(InputError, match=r"model\.pt"):
-            checkpoint.load(path)
+            checkpoint.read(path)
 
 
 def test_no_flipped_bit_gets_into_a_weight(path: Path) -> None:
     """A flip may hit padding and do nothing; it must never change what is read, and never show as a traceback."""
-    whole, good = path.read_bytes(), checkpoint.load(path)
+    whole, good = path.read_bytes(), checkpoint.read(path)
     rng = np.random.default_rng(0)
     outcome: collections.Counter[str] = collections.Counter()
     for place in [*range(0, 900, 2), *rng.integers(len(whole), size=200), *range(len(whole) - 700, len(whole), 3)]:
@@ -103,7 +103,7 @@ def test_no_flipped_bit_gets_into_a_weight(path: Path) -> None:
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
         try:
-            found = checkpoint.load(path)
+            found = checkpoint.read(path)
         except AspError:
             outcome["refused"] += 1
             continue
@@ -134,7 +134,7 @@ def test_a_hostile_file_is_refused_and_runs_nothing(path: Path, kind: str) -> No
     else:
         path.write_bytes(pickle.dumps(payload))
     with pytest.raises(InputError, match="not a checkpoint that can be read safely"):
-        checkpoint.load(path)
+        checkpoint.read(path)
     assert not witness.exists()
     if kind == "bare pickle":  # the trap works: this test can fail
         pickle.loads(path.read_bytes())
@@ -159,21 +159,21 @@ def test_a_foreign_file_is_refused_by_name(path: Path, kind: str) -> None:
     else:
         torch.save(torch.zeros(3) if kind == "tensor" else [1, 2], path)
     with pytest.raises(InputError, match=r"model\.pt' is"):
-        checkpoint.load(path)
+        checkpoint.read(path)
 
 
 def test_another_program_or_version_is_told_apart(path: Path) -> None:
     torch.save({"format": "other", "version": 1, **content()}, path)
     with pytest.raises(InputError, match="not an asp-neuro checkpoint"):
-        checkpoint.load(path)
+        checkpoint.read(path)
     torch.save({"format": checkpoint.FORMAT, "version": 99, **content()}, path)
     with pytest.raises(InputError, match=f"has checkpoint version 99, this program reads {checkpoint.VERSION}"):
-        checkpoint.load(path)
+        checkpoint.read(path)
 
 
 def test_a_part_that_is_missing_or_of_another_type_is_named(path: Path) -> None:
     with pytest.raises(InputError, match="incomplete checkpoint, without optimiser, epoch"):
-        checkpoint.load(path, needs=("recipe", "optimiser", "epoch"))
+        checkpoint.read(path, needs=("recipe", "optimiser", "epoch"))
     checkpoint.save(path, {**content(), "recipe": [1]})
     with pytest.raises(InputError, match="recipe is a list, expected a dict"):
-        checkpoint.load(path)
+        checkpoint.read(path)

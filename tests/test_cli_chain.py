@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from asp_neuro.data import load, locate
+from asp_neuro.data import load_clouds, locate
 from asp_neuro.errors import MissingError
 
 
@@ -81,7 +81,7 @@ def test_answers_do_not_depend_on_the_number_of_threads(shell, tmp_path):
 def test_data_of_other_classes_are_refused_before_anything_starts(shell, tmp_path):
     for name in ("apple", "pear"):
         (tmp_path / "fruit" / name).mkdir(parents=True)
-        np.save(tmp_path / "fruit" / name / "a.npy", load("shapes", "test").points[0].astype(np.float64))
+        np.save(tmp_path / "fruit" / name / "a.npy", load_clouds("shapes", "test").points[0].astype(np.float64))
     said = shell("run", "compact", "--data", "fruit", "--split", "train", "--backend=sim", "--json")
     assert (said.code, said.json["error"]["kind"]) == (2, "input")
     assert "apple" in said.json["error"]["message"]
@@ -101,7 +101,7 @@ def test_acceptance_can_be_certified_at_a_fixed_exit(shell, tmp_path):
 
 
 def test_one_cloud_from_a_file(shell, tmp_path):
-    np.save(tmp_path / "cloud.npy", load("shapes", "test").points[0].astype(np.float64))
+    np.save(tmp_path / "cloud.npy", load_clouds("shapes", "test").points[0].astype(np.float64))
     said = shell("run", "compact", "--input", "cloud.npy", "--up", "y")
     assert said.code == 0, said.err
     assert "chunks looked at" in said.out

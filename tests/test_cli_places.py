@@ -97,7 +97,7 @@ def test_force_trains_anew(finished, tmp_path):
     out = tmp_path / "model.pt"
     out.write_bytes(finished.read_bytes())
     workshop.train(dataclasses.replace(TINY, seed=3), out=out, force=True)
-    assert checkpoint.load(out)["recipe"]["seed"] == 3
+    assert checkpoint.read(out)["recipe"]["seed"] == 3
 
 
 def test_a_file_of_another_kind_is_not_overwritten_either(tmp_path, no_training):
@@ -126,7 +126,7 @@ def test_a_stopped_training_is_not_overwritten_in_silence_and_goes_on_when_asked
     with pytest.raises(UsageError, match=r"holds epoch 1 of 2 of a training that was stopped.*--resume.*--force"):
         workshop.train(TINY, out="model.pt")
     workshop.train(TINY, out="model.pt", resume=True)
-    mine, theirs = (checkpoint.load(path)["model"] for path in (tmp_path / "model.pt", finished))
+    mine, theirs = (checkpoint.read(path)["model"] for path in (tmp_path / "model.pt", finished))
     assert all((mine[key] == theirs[key]).all() for key in theirs)
     assert {path.name for path in tmp_path.iterdir()} == {"model.pt", "model.log.jsonl"}
 

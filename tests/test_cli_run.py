@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 
 KEYS = {
     *("id", "label", "class", "probability", "margin", "observations", "order", "exit", "preserved"),
@@ -23,7 +23,7 @@ KEYS = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with clouds in files."""
-    clouds = load("shapes", "test").points[:3].astype(np.float64)
+    clouds = load_clouds("shapes", "test").points[:3].astype(np.float64)
     np.save(tmp_path / "a.npy", clouds[0])
     np.savetxt(tmp_path / "b.xyz", clouds[1])
     np.savetxt(tmp_path / "few.xyz", clouds[2][:300])

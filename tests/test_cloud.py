@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.scenes.augment import THIN, Augmentation, augment, copies, turn_about_up
 from asp_neuro.scenes.cloud import (
@@ -47,7 +47,7 @@ NEAR = 2.0**-17 * np.array([1.0] * 3 + [3.001] * 3 + [1.0 + 3.0**0.5] * 2) + 1e-
 
 @pytest.fixture(scope="module")
 def shapes() -> np.ndarray:
-    return load("shapes", "test", n_points=256).points[:24]
+    return load_clouds("shapes", "test", n_points=256).points[:24]
 
 
 def same(a: Chunks, b: Chunks) -> bool:

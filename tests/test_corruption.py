@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.scenes.cloud import Chunking, cut, describe, normalise
 from asp_neuro.studies.corruption import Corruption, corrupt, corruptions
 
-POINTS = load("shapes", "validation", n_points=128).points[:12]
+POINTS = load_clouds("shapes", "validation", n_points=128).points[:12]
 CLEAN, DROPPED, DROPPED_MORE, HALF, QUARTER, TURNED, ROTATED, JITTER, JITTER_MORE = corruptions(128)
 CHANGES = (DROPPED, DROPPED_MORE, HALF, QUARTER, TURNED, ROTATED, JITTER, JITTER_MORE)
 

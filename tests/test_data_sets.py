@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asp_neuro.data import SPLITS, CloudSet, Place, load, locate
+from asp_neuro.data import SPLITS, CloudSet, Place, load_clouds, locate
 from asp_neuro.data.modelnet import MODELNET10, MODELNET40
 from asp_neuro.data.splits import by_share, carve, last_of_each_class
 from asp_neuro.errors import InputError, MissingError, UsageError
@@ -85,7 +85,7 @@ def test_a_subset_keeps_clouds_labels_and_names_together() -> None:
 
 
 def test_two_sets_of_the_same_classes_are_joined_one_after_the_other() -> None:
-    clouds = load("shapes", "train", n_points=16).subset(range(6))
+    clouds = load_clouds("shapes", "train", n_points=16).subset(range(6))
     both = clouds.subset([3, 1]).joined(clouds.subset([5]))
     assert both.names == clouds.subset([3, 1, 5]).names
     assert both.hashes() == clouds.subset([3, 1, 5]).hashes()
@@ -157,7 +157,7 @@ def test_carved_sizes_are_exact() -> None:
 
 def test_a_folder_of_classes_is_split_by_documented_shares(tmp_path: Path) -> None:
     root = write_clouds(tmp_path, {"cat": 60, "dog": 40})
-    sets = {s: load(root, s, n_points=5) for s in SPLITS}
+    sets = {s: load_clouds(root, s, n_points=5) for s in SPLITS}
     assert {s: len(c) for s, c in sets.items()} == {"train": 60, "validation": 10, "calibration": 15, "test": 15}
     assert len({n for c in sets.values() for n in c.names}) == 100
     train = sets["train"]
@@ -165,12 +165,12 @@ def test_a_folder_of_classes_is_split_by_documented_shares(tmp_path: Path) -> No
     i = train.names.index(next(n for n in train.names if n.startswith("dog/")))
     assert train.labels[i] == 1
     np.testing.assert_array_equal(train.points[i], np.load(root / train.names[i]).astype(np.float32))
-    assert load(root, "train", n_points=5).sha256() == train.sha256()
+    assert load_clouds(root, "train", n_points=5).sha256() == train.sha256()
 
 
 def test_given_split_folders_are_used_and_missing_ones_carved_out_of_train(tmp_path: Path) -> None:
     root = write_clouds(tmp_path, {"cat/train": 20, "cat/test": 3, "dog/train": 20, "dog/test": 2, "dog/val": 4})
-    sets = {s: load(root, s, n_points=5) for s in SPLITS}
+    sets = {s: load_clouds(root, s, n_points=5) for s in SPLITS}
     assert {s: len(c) for s, c in sets.items()} == {"train": 34, "validation": 4, "calibration": 6, "test": 5}
     assert all("/train/" in n for n in sets["train"].names + sets["calibration"].names)
     assert not set(sets["train"].names) & set(sets["calibration"].names)
@@ -181,7 +181,7 @@ def test_folders_and_hidden_files_that_are_no_clouds_are_passed_over(tmp_path: P
     (root / "cat" / ".hidden.npy").write_text("x")
     (root / "cat" / "notes.md").write_text("x")
     (root / "README").write_text("x")
-    assert load(root, "train", n_points=5).classes == ("cat", "dog")
+    assert load_clouds(root, "train", n_points=5).classes == ("cat", "dog")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_folders_and_hidden_files_that_are_no_clouds_are_passed_over(tmp_path: P
 def test_a_folder_that_makes_no_sense_is_refused(tmp_path: Path, layout: dict[str, int], split: str, why: str) -> None:
     root = write_clouds(tmp_path / "data", layout) if layout else tmp_path
     with pytest.raises((InputError, MissingError), match=why) as caught:
-        load(root, split)
+        load_clouds(root, split)
     assert str(root) in str(caught.value)
 
 
@@ -207,40 +207,43 @@ def test_a_broken_cloud_in_a_folder_is_named(tmp_path: Path) -> None:
     root = write_clouds(tmp_path, {"cat/train": 3, "cat/test": 3})
     (root / "cat" / "test" / "bad.txt").write_text("1 2\n")
     with pytest.raises(InputError, match=r"cat/test/bad\.txt: 2 columns"):
-        load(root, "test")
+        load_clouds(root, "test")
 
 
 def test_classes_of_a_model_are_compared_with_a_folder(tmp_path: Path) -> None:
     root = write_clouds(tmp_path, {"cat": 10, "dog": 10})
-    straight, turned = load(root, "test", n_points=5), load(root, "test", n_points=5, classes=("dog", "cat"))
+    straight, turned = (
+        load_clouds(root, "test", n_points=5),
+        load_clouds(root, "test", n_points=5, classes=("dog", "cat")),
+    )
     np.testing.assert_array_equal(turned.labels, 1 - straight.labels)
     with pytest.raises(InputError, match="outside the model's classes"):
-        load(root, "train", n_points=5, classes=("cat", "bird"))
+        load_clouds(root, "train", n_points=5, classes=("cat", "bird"))
 
 
 def test_modelnet_is_read_from_the_folder_or_from_either_file(tmp_path: Path) -> None:
     root = write_npz(tmp_path / "d")
-    whole = {s: load(root, s, n_points=8) for s in SPLITS}
+    whole = {s: load_clouds(root, s, n_points=8) for s in SPLITS}
     assert {s: len(c) for s, c in whole.items()} == {"train": 50, "validation": 3, "calibration": 7, "test": 20}
     for file in root.iterdir():
-        assert all(load(file, s, n_points=8).sha256() == whole[s].sha256() for s in SPLITS)
+        assert all(load_clouds(file, s, n_points=8).sha256() == whole[s].sha256() for s in SPLITS)
     assert len({n for c in whole.values() for n in c.names}) == 80
 
 
 def test_modelnet10_is_the_marked_part_with_its_own_numbers(tmp_path: Path) -> None:
     root = write_npz(tmp_path / "d")
-    ten = load(locate("modelnet10", root), "test", n_points=8)
+    ten = load_clouds(locate("modelnet10", root), "test", n_points=8)
     assert len(ten) == 10
     assert ten.classes == MODELNET10
     assert all(ten.classes[label] == name.rsplit("_", 1)[0] for label, name in zip(ten.labels, ten.names))
-    by_classes = load(root, "test", n_points=8, classes=MODELNET10[::-1])
+    by_classes = load_clouds(root, "test", n_points=8, classes=MODELNET10[::-1])
     assert by_classes.names == ten.names
     np.testing.assert_array_equal(by_classes.labels, 9 - ten.labels)
 
 
 def test_the_stored_order_is_farthest_first_so_fewer_points_are_the_first(tmp_path: Path) -> None:
     root = write_npz(tmp_path / "d")
-    full, few, many = (load(root, "test", n_points=n).points for n in (8, 3, 10))
+    full, few, many = (load_clouds(root, "test", n_points=n).points for n in (8, 3, 10))
     np.testing.assert_array_equal(few, full[:, :3])
     np.testing.assert_array_equal(many, np.concatenate([full, full[:, :2]], axis=1))
 
@@ -266,16 +269,16 @@ def test_the_stored_order_is_farthest_first_so_fewer_points_are_the_first(tmp_pa
 def test_a_wrong_modelnet_file_is_refused(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     root = write_npz(tmp_path / "d", n_train=20, **changes)
     with pytest.raises(InputError, match=why) as caught:
-        load(locate("modelnet10", root), "test", n_points=8)
+        load_clouds(locate("modelnet10", root), "test", n_points=8)
     assert "modelnet40_test_8.npz" in str(caught.value)
 
 
 def test_half_a_modelnet_says_which_half_is_missing(tmp_path: Path) -> None:
     root = write_npz(tmp_path / "d")
     (root / "modelnet40_train_8.npz").unlink()
-    assert len(load(root, "test", n_points=8)) == 20
+    assert len(load_clouds(root, "test", n_points=8)) == 20
     with pytest.raises(MissingError, match="no modelnet40_train"):
-        load(root, "train")
+        load_clouds(root, "train")
 
 
 def write_meshes(root: Path, n_train: int = 12, n_test: int = 2) -> Path:
@@ -289,22 +292,22 @@ def write_meshes(root: Path, n_train: int = 12, n_test: int = 2) -> Path:
 
 
 def test_official_meshes_are_turned_from_z_up_to_y_up(tmp_path: Path) -> None:
-    test = load(write_meshes(tmp_path / "ModelNet"), "test", n_points=200)
+    test = load_clouds(write_meshes(tmp_path / "ModelNet"), "test", n_points=200)
     assert len(test) == 4
     assert test.classes == ("chair", "table")
     assert "z up" in test.source
     np.testing.assert_allclose(test.points[..., 1].max(axis=1), [2, 2, 3, 3], atol=0.3)  # height is along y now
     assert (test.points[..., 2] <= 0).all()  # and what was y points back
-    lying = load(tmp_path / "ModelNet", "test", n_points=200, up="y")
+    lying = load_clouds(tmp_path / "ModelNet", "test", n_points=200, up="y")
     assert lying.points[..., 2].max() > 1.5
 
 
 def test_official_meshes_are_carved_without_overlap(tmp_path: Path) -> None:
     root = write_meshes(tmp_path / "any_name")
-    sets = {s: load(root, s, n_points=20) for s in SPLITS}
+    sets = {s: load_clouds(root, s, n_points=20) for s in SPLITS}
     assert {s: len(c) for s, c in sets.items()} == {"train": 20, "validation": 1, "calibration": 3, "test": 4}
     assert len({n for c in sets.values() for n in c.names}) == 28
-    assert load(root, "train", n_points=20).sha256() == sets["train"].sha256()
+    assert load_clouds(root, "train", n_points=20).sha256() == sets["train"].sha256()
 
 
 def test_a_folder_with_the_ten_classes_is_modelnet10(tmp_path: Path) -> None:
@@ -312,18 +315,18 @@ def test_a_folder_with_the_ten_classes_is_modelnet10(tmp_path: Path) -> None:
         (tmp_path / kind / "test").mkdir(parents=True)
         (tmp_path / kind / "test" / f"{kind}_0001.off").write_text(off())
     (tmp_path / "sofa" / "train").mkdir()
-    test = load(tmp_path, "test", n_points=4)
+    test = load_clouds(tmp_path, "test", n_points=4)
     assert test.source.startswith("modelnet10 (off)")
     assert test.labels.tolist() == list(range(10))
     with pytest.raises(MissingError, match=r"no meshes Class/train/\*\.off"):
-        load(tmp_path, "train")
+        load_clouds(tmp_path, "train")
 
 
 def test_an_official_class_without_meshes_is_refused(tmp_path: Path) -> None:
     root = write_meshes(tmp_path / "ModelNet")
     (root / "bed" / "train").mkdir(parents=True)
     with pytest.raises(InputError, match="bed/train: a class with no samples"):
-        load(root, "train")
+        load_clouds(root, "train")
 
 
 def write_text(root: Path) -> Path:
@@ -342,12 +345,12 @@ def write_text(root: Path) -> Path:
 
 def test_the_resampled_text_folders_are_read_through_their_lists(tmp_path: Path) -> None:
     root = write_text(tmp_path / "modelnet40_normal_resampled")
-    test = load(tmp_path, "test", n_points=9)  # found one level down
+    test = load_clouds(tmp_path, "test", n_points=9)  # found one level down
     assert test.names == ("chair_0014", "chair_0015", "night_stand_0014", "night_stand_0015")
     assert test.labels.tolist() == [0, 0, 1, 1]
     stored = np.loadtxt(root / "chair" / "chair_0014.txt", delimiter=",")[:, :3].astype(np.float32)
     np.testing.assert_array_equal(test.points[0], stored)
-    sets = [load(root, s, n_points=9) for s in SPLITS]
+    sets = [load_clouds(root, s, n_points=9) for s in SPLITS]
     assert len({n for c in sets for n in c.names}) == 30
 
 
@@ -355,10 +358,10 @@ def test_a_name_in_a_list_without_class_or_file_is_refused(tmp_path: Path) -> No
     root = write_text(tmp_path / "r")
     (root / "chair" / "chair_0014.txt").unlink()
     with pytest.raises(InputError, match=r"chair_0014\.txt: no such file"):
-        load(root, "test")
+        load_clouds(root, "test")
     (root / "modelnet40_test.txt").write_text("ghost_0001\n")
     with pytest.raises(InputError, match=r"modelnet40_test\.txt: 'ghost_0001' is of no class"):
-        load(root, "test")
+        load_clouds(root, "test")
 
 
 @pytest.mark.parametrize(
@@ -366,7 +369,7 @@ def test_a_name_in_a_list_without_class_or_file_is_refused(tmp_path: Path) -> No
 )
 def test_the_real_modelnet_has_its_official_sizes(name: str, sizes: tuple[int, ...]) -> None:
     place = locate(name, real_modelnet())
-    sets = [load(place, s, n_points=16) for s in SPLITS]
+    sets = [load_clouds(place, s, n_points=16) for s in SPLITS]
     assert tuple(len(c) for c in sets) == sizes
     assert len({n for c in sets for n in c.names}) == sum(sizes)
     assert sets[0].classes == {"modelnet10": MODELNET10, "modelnet40": MODELNET40}[name]
@@ -383,25 +386,25 @@ def test_data_are_looked_for_in_the_documented_places(tmp_path: Path, monkeypatc
     monkeypatch.setenv("ASP_NEURO_DATA", str(tmp_path / "other"))
     assert locate("modelnet10") == Place("modelnet10", tmp_path / "other")
     assert locate("modelnet40", tmp_path / "data").path == tmp_path / "data"
-    assert load("modelnet10", "test", n_points=8).classes == MODELNET10
+    assert load_clouds("modelnet10", "test", n_points=8).classes == MODELNET10
     assert locate("modelnet40", "shapes") == Place("shapes") == locate("shapes")
 
 
 def test_unknown_words_come_back_with_the_nearest_known_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="unknown split 'tset'; did you mean 'test'"):
-        load("shapes", "tset")
+        load_clouds("shapes", "tset")
     with pytest.raises(MissingError, match="did you mean 'shapes'"):
-        load("shape", "test")
+        load_clouds("shape", "test")
     with pytest.raises(UsageError, match="unknown data 'modelnet'; did you mean 'modelnet"):
         locate("modelnet")
     with pytest.raises(UsageError, match="unknown up axis 'up'"):
-        load("shapes", "test", up="up")
+        load_clouds("shapes", "test", up="up")
     with pytest.raises(UsageError, match="y up"):
-        load("shapes", "test", up="z")
+        load_clouds("shapes", "test", up="z")
     (tmp_path / "one.txt").write_text("0 0 0\n1 1 1\n")
     with pytest.raises(UsageError, match="--input"):
-        load(tmp_path / "one.txt", "test")
+        load_clouds(tmp_path / "one.txt", "test")
 
 
 def test_importing_data_stays_light() -> None:

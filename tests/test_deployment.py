@@ -10,7 +10,7 @@ import pytest
 
 from asp_neuro import bundle as bundles
 from asp_neuro.chip.machines import SIMULATOR
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.errors import CheckFailed, InputError, UsageError
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.perceiver import Perceiver, really_equal
@@ -25,7 +25,7 @@ def compact() -> deployment.Deployed:
 
 @pytest.fixture(scope="module")
 def clouds():
-    return load("shapes", "validation").subset(np.arange(40))
+    return load_clouds("shapes", "validation").subset(np.arange(40))
 
 
 def same(ours, theirs) -> bool:
@@ -209,7 +209,7 @@ def test_three_lines_of_python_answer_for_a_cloud(clouds):
 
 @pytest.mark.slow
 def test_preserved_answers_are_those_of_exact_arithmetic_over_the_whole_test_set(compact):
-    clouds = load("shapes", "test")
+    clouds = load_clouds("shapes", "test")
     chunks = compact.scenes(clouds)
     perceiver = compact.perceiver
     for rule in (ExitRule(), deployment.exit_rule(compact)[0]):
@@ -240,7 +240,7 @@ def trained_also_on(deployed: deployment.Deployed, *splits: str) -> deployment.D
 
 
 def test_a_model_that_was_trained_on_validation_is_planned_for_on_calibration_clouds(compact):
-    n = len(load("shapes", "calibration"))
+    n = len(load_clouds("shapes", "calibration"))
     usual, other = deployment.certify(compact), deployment.certify(trained_also_on(compact, "validation"))
     assert (usual.plan.source, usual.certificate.n, usual.calibration.n) == ("validation", n, n)
     assert (other.plan.source, other.plan.n_validation) == ("pilot", n // 4)

@@ -77,7 +77,8 @@ def prepared(folder: Path) -> Path:
     """A folder with what the commands take for granted: a trained model, its bundle, a cloud, a data folder."""
     for path in ("train/checkpoints/compact.pt", "asp_neuro/models/compact.net"):
         (folder / f"model{Path(path).suffix}").write_bytes((ROOT / path).read_bytes())
-    cloud = "import numpy; from asp_neuro.data import load; p = load('shapes', 'test', n_points=1024).points[7]; "
+    cloud = "import numpy; from asp_neuro.data import load_clouds; "
+    cloud += "p = load_clouds('shapes', 'test', n_points=1024).points[7]; "
     cloud += "head = f'ply\\nformat ascii 1.0\\nelement vertex {len(p)}\\n'; "
     cloud += "head += 'property float x\\nproperty float y\\nproperty float z\\nend_header\\n'; "
     cloud += "numpy.savetxt('bed_0299.xyz', p); "
@@ -140,7 +141,7 @@ def test_every_verb_is_on_the_page_of_commands():
 def test_the_python_on_a_page_runs(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
-    given = "from asp_neuro.data import load; points = load('shapes', 'test', n_points=1024).points[3]\n"
+    given = "from asp_neuro.data import load_clouds; points = load_clouds('shapes', 'test', n_points=1024).points[3]\n"
     for block in blocks:
         done = call([sys.executable, "-c", given + block], tmp_path)
         assert done.returncode == 0, done.stderr

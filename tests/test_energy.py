@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asp_neuro import bundle as bundles
 from asp_neuro.bundle import model_sha256
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.model import prefix
 from asp_neuro.model.exit import ExitRule
@@ -147,7 +147,7 @@ def compact():
 
 @pytest.fixture(scope="module")
 def some(compact):
-    clouds = load("shapes", "test").subset(np.arange(24))
+    clouds = load_clouds("shapes", "test").subset(np.arange(24))
     return compact.perceiver, compact.scenes(clouds)
 
 
@@ -311,7 +311,7 @@ def test_a_group_in_two_chunks_is_encoded_once():
 def test_stored_rates_give_the_energy_of_a_run_within_a_tenth(compact):
     rule, _ = deployment.exit_rule(compact)
     stored = deployment.recorded_usage(compact, rule, MissingError("x"))
-    ran = deployment.usage(compact, load("shapes", "test").subset(np.arange(200)), rule)
+    ran = deployment.usage(compact, load_clouds("shapes", "test").subset(np.arange(200)), rule)
     one, other = (estimate(compact.perceiver, usage).curve[-1] for usage in (stored, ran))
     assert one == pytest.approx(other, rel=0.1)
 

@@ -18,7 +18,7 @@ COMPACT = checkpoint.find("compact")
 
 
 def stored() -> dict:
-    return {k: v for k, v in checkpoint.load(COMPACT).items() if k not in ("format", "version")}
+    return {k: v for k, v in checkpoint.read(COMPACT).items() if k not in ("format", "version")}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_the_bundle_holds_the_trained_integers(exported):
 
 def test_the_bundle_holds_the_recipe_under_the_names_it_was_trained_with(exported):
     """A newer name for a key would be another `model_sha256` for the same network."""
-    assert exported.bundle.recipe == checkpoint.load(COMPACT)["recipe"]
+    assert exported.bundle.recipe == checkpoint.read(COMPACT)["recipe"]
 
 
 def test_exporting_twice_gives_identical_bytes(exported, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asp_neuro.data import load, read_cloud
+from asp_neuro.data import load_clouds, read_cloud
 from asp_neuro.data import shapes as shapes_module
 from asp_neuro.data.files import take_file
 from asp_neuro.data.folder import read_folder
@@ -37,7 +37,7 @@ def model(deployed) -> Perceiver:
 
 @pytest.fixture(scope="module")
 def clouds() -> np.ndarray:
-    return load("shapes", "test").points[:12]
+    return load_clouds("shapes", "test").points[:12]
 
 
 def dense(n_clouds: int, n_points: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -159,7 +159,7 @@ def test_a_call_a_file_and_a_data_set_give_the_same_bits(tmp_path: Path, deploye
 
 
 def test_the_built_in_clouds_answer_as_their_data_set_does(deployed, model, clouds) -> None:
-    known = deployment.run(deployed, load("shapes", "test").subset(np.arange(12)), model.exit_rule)[1]
+    known = deployment.run(deployed, load_clouds("shapes", "test").subset(np.arange(12)), model.exit_rule)[1]
     assert all_same(model(clouds), known)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.grid.arithmetic import BELIEF_BITS, LIMIT, STEP, on_grid, row_steps
 from asp_neuro.learn import checkpoint
 from asp_neuro.learn.cloud_encoder import Encoder, NormedLinear, _Largest, moments
@@ -34,7 +34,7 @@ SMALL = ModelRecipe(width=12, neurons=10, layers=2, edge_widths=(6, 8), policy_w
 
 @pytest.fixture(scope="module")
 def examples() -> Examples:
-    return examples_of(load("shapes", "test", n_points=96).subset(range(70)), HOW)
+    return examples_of(load_clouds("shapes", "test", n_points=96).subset(range(70)), HOW)
 
 
 def some_model(examples: Examples, seed: int = 0, **changes: object) -> Model:
@@ -277,7 +277,7 @@ def test_rows_take_the_finest_steps_in_which_they_fit() -> None:
 def test_a_trained_host_drives_the_head_as_the_trained_module_does() -> None:
     """The shipped compact model over whole episodes in one order: what the chip gets is what training sent."""
     model, recipe, classes, _ = load_model(checkpoint.find("compact"))
-    clouds = load("shapes", "validation", n_points=recipe.chunking.n_points, classes=classes).subset(range(24))
+    clouds = load_clouds("shapes", "validation", n_points=recipe.chunking.n_points, classes=classes).subset(range(24))
     found = examples_of(clouds, recipe.chunking)
     order = np.tile(np.arange(16), (24, 1))
     drives: list[np.ndarray] = []

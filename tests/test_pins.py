@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from asp_neuro.bundle import shipped
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Answer
 from asp_neuro.runtime.deployment import exit_rule, open_bundle
@@ -25,7 +25,7 @@ EVERY = 8  # built-in test shape: models of all data sets look at them, whatever
 def told(name: str, certified: bool) -> list[Answer]:
     deployed = open_bundle(name)
     perceiver = deployed.perceiver
-    clouds = load("shapes", "test", n_points=deployed.chunking.n_points)
+    clouds = load_clouds("shapes", "test", n_points=deployed.chunking.n_points)
     clouds = clouds.subset(range(0, len(clouds), EVERY))
     rule = exit_rule(deployed)[0] if certified else ExitRule()
     return perceiver.answers(perceiver.scenes(clouds.points, clouds.names), rule)

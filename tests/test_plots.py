@@ -10,7 +10,7 @@ from matplotlib import pyplot
 
 from asp_neuro.certify import Recording, certify, make_plan
 from asp_neuro.cli.main import main
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.runtime import deployment
@@ -22,7 +22,7 @@ HOW = Chunking(n_points=64, n_groups=12, group_size=5, n_chunks=4)
 
 
 def test_a_point_has_the_colour_of_the_first_chunk_that_showed_it():
-    chunks = cut(load("shapes", "test", n_points=64).points[:1], HOW)
+    chunks = cut(load_clouds("shapes", "test", n_points=64).points[:1], HOW)
     inside = chunks.mask()[0]
     seen = first_visits(chunks, (2, 0))
     for point in range(inside.shape[1]):
@@ -62,7 +62,7 @@ def levels(axis) -> list[float]:
 def drawn_visits(figures, rule: ExitRule, n: int):
     """A cloud of the shipped compact model, drawn after its episode under a rule."""
     perceiver = Perceiver(deployment.open_bundle("compact").bundle.model)
-    clouds = load("shapes", "test", n_points=1024).points[:n]
+    clouds = load_clouds("shapes", "test", n_points=1024).points[:n]
     chunks = perceiver.spec.scene.scenes(clouds, tuple(map(str, range(n))))
     answers = perceiver.answers(chunks, rule)
     place = min(range(n), key=lambda i: -len(set(answers[i].labels)))  # the one with most changes of mind

@@ -13,7 +13,7 @@ import specs
 
 from asp_neuro import bundle as bundles
 from asp_neuro.bundle import Bundle
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.errors import CheckFailed
 from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.model import prefix
@@ -33,7 +33,7 @@ RULES = (ExitRule(), ExitRule(0.7, certified=True))
 def untrained(**parts: Any) -> Perceiver:
     rng = np.random.default_rng(0)
     model = specs.random_model(rng, 64, 64, n_classes=8, chunking=COMPACT, **parts)
-    task = replace(model.task, classes=load("shapes", "test", n_points=64).classes)
+    task = replace(model.task, classes=load_clouds("shapes", "test", n_points=64).classes)
     return Perceiver(replace(model, task=task))
 
 
@@ -53,7 +53,7 @@ MODELS = {
 
 def shapes(perceiver: Perceiver, n: int | None = None) -> Chunks:
     """Test clouds of the built-in shapes."""
-    clouds = load("shapes", "test", n_points=perceiver.spec.scene.chunking.n_points)
+    clouds = load_clouds("shapes", "test", n_points=perceiver.spec.scene.chunking.n_points)
     clouds = clouds if n is None else clouds.subset(range(0, len(clouds), len(clouds) // n))
     return perceiver.scenes(clouds.points, clouds.names, cache=True)
 

@@ -232,7 +232,7 @@ def test_a_change_by_an_old_name_is_the_same_change() -> None:
 @pytest.mark.parametrize("name", sorted(checkpoint.known()))
 def test_the_recipe_in_a_shipped_checkpoint_is_the_shipped_recipe(name: str) -> None:
     """Stored under the names of its time; only what the comments of a recipe explain may differ: nothing."""
-    stored = checkpoint.load(checkpoint.find(name))["recipe"]
+    stored = checkpoint.read(checkpoint.find(name))["recipe"]
     assert from_dict(name, stored) == load(name)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asp_neuro.data import SPLITS, CloudSet, load
+from asp_neuro.data import SPLITS, CloudSet, load_clouds
 from asp_neuro.data import shapes as module
 from asp_neuro.data.shapes import BODIES, CLASSES, SIZES, shapes
 from asp_neuro.errors import UsageError
@@ -25,7 +25,7 @@ GOLDEN = {  # CloudSet.sha256 at seed 0 with 1024 points; a change here makes ev
 
 @pytest.fixture(scope="module")
 def splits() -> dict[str, CloudSet]:
-    return {s: load("shapes", s) for s in SPLITS}
+    return {s: load_clouds("shapes", s) for s in SPLITS}
 
 
 def bare(name: str, n_points: int = 4000) -> np.ndarray:

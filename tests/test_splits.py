@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asp_neuro import plain
-from asp_neuro.data import BY_NUMBER, CARVES, RANDOM, SPLITS, CloudSet, by_number, load, locate
+from asp_neuro.data import BY_NUMBER, CARVES, RANDOM, SPLITS, CloudSet, by_number, load_clouds, locate
 from asp_neuro.data.modelnet import MODELNET10, MODELNET40, in_split
 from asp_neuro.data.near import NEAR, Surfaces, groups, near_copies
 from asp_neuro.data.splits import class_and_number
@@ -181,7 +181,7 @@ def real_modelnet() -> Path:
 def test_the_rule_gives_the_stored_file_again() -> None:
     """Bit for bit; with it: no near copy of a held-out shape is on another side, whatever the file says of groups."""
     place = locate("modelnet40", real_modelnet())
-    parts = [load(place, split) for split in ("train", "validation", "calibration")]
+    parts = [load_clouds(place, split) for split in ("train", "validation", "calibration")]
     whole = parts[0].joined(parts[1]).joined(parts[2])
     whole = whole.subset(sorted(range(len(whole)), key=lambda i: whole.names[i]))
     pairs = near_copies(whole.points)
@@ -193,7 +193,7 @@ def test_the_rule_gives_the_stored_file_again() -> None:
 def test_one_carve_serves_both_modelnets() -> None:
     root = real_modelnet()
     sets = {
-        (name, split): set(load(locate(name, root), split, n_points=16, splits=BY_NUMBER).names)
+        (name, split): set(load_clouds(locate(name, root), split, n_points=16, splits=BY_NUMBER).names)
         for name in ("modelnet10", "modelnet40")
         for split in SPLITS
     }
@@ -204,7 +204,7 @@ def test_one_carve_serves_both_modelnets() -> None:
     for split in SPLITS:
         ten = {name for name in sets["modelnet40", split] if name.rsplit("_", 1)[0] in MODELNET10}
         assert sets["modelnet10", split] == ten
-    whole = [load(locate("modelnet40", root), s, n_points=16).names for s in SPLITS]  # at random, as by default
+    whole = [load_clouds(locate("modelnet40", root), s, n_points=16).names for s in SPLITS]  # at random, as by default
     assert {n for names in whole for n in names} == set().union(*(sets["modelnet40", s] for s in SPLITS))
     assert not set(whole[0]) & set(whole[2])
     assert set(whole[0]) & sets["modelnet40", "calibration"]  # a model of the random splits has seen some of these
@@ -259,7 +259,7 @@ def test_the_stored_lists_hold_for_every_form_and_for_a_part_of_modelnet(form: s
     wanted = some_names()
     root = write_form(tmp_path / "ModelNet40", form, sorted(n for names in wanted.values() for n in names)[::-1])
     for split, names in wanted.items():
-        assert sorted(load(root, split, n_points=8, splits=BY_NUMBER).names) == sorted(names)
+        assert sorted(load_clouds(root, split, n_points=8, splits=BY_NUMBER).names) == sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -278,14 +278,14 @@ def test_a_part_of_modelnet_without_a_held_out_shape_says_so() -> None:
 
 def test_other_data_have_splits_of_their_own() -> None:
     assert (
-        load("shapes", "validation", n_points=8, splits=BY_NUMBER).names
-        == load("shapes", "validation", n_points=8).names
+        load_clouds("shapes", "validation", n_points=8, splits=BY_NUMBER).names
+        == load_clouds("shapes", "validation", n_points=8).names
     )
 
 
 def test_an_unknown_way_to_carve_comes_back_with_the_nearest_known_one() -> None:
     with pytest.raises(UsageError, match="unknown splits 'by numbers'; did you mean 'by number'"):
-        load("shapes", "train", splits="by numbers")
+        load_clouds("shapes", "train", splits="by numbers")
     with pytest.raises(ConfigError, match=r"mine\.toml: data\.splits = 'by-number'; did you mean 'by number'"):
         recipe.from_dict("mine.toml", {"data": {"splits": "by-number"}})
     with pytest.raises(ConfigError, match="must be a text"):
@@ -321,7 +321,7 @@ def test_training_teachers_exports_studies_and_bundles_read_the_splits_of_their_
 ) -> None:
     how = recipe.load("compact").changed(data={"splits": rule})
     for module in (workshop, teachers, exporter, subjects, deployment):
-        monkeypatch.setattr(module, "load", ask)
+        monkeypatch.setattr(module, "load_clouds", ask)
     deployed = deployment.open_bundle("compact")
     stored = {**deployed.bundle.recipe, "data": plain.of(DataRecipe(splits=rule))}
     deployed = replace(deployed, bundle=replace(deployed.bundle, recipe=stored))
@@ -340,7 +340,7 @@ def test_training_teachers_exports_studies_and_bundles_read_the_splits_of_their_
 def test_a_bundle_that_says_nothing_about_splits_reads_the_random_ones(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deployment, "load", ask)
+    monkeypatch.setattr(deployment, "load_clouds", ask)
     monkeypatch.setattr(deployment, "locate", lambda *_: None)
     deployed = deployment.open_bundle(name)
     stored = {

@@ -12,7 +12,7 @@ import pytest
 import torch
 from old_recipes import in_old_names
 
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
 from asp_neuro.learn import checkpoint, evaluation, training
 from asp_neuro.learn import recipe as recipes
@@ -44,7 +44,7 @@ def studied(tmp_path_factory):
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.load(path)["model"]
+    return checkpoint.read(path)["model"]
 
 
 def same(one: Path, two: Path) -> bool:
@@ -119,7 +119,7 @@ def test_the_ablations_differ_from_the_full_policy_by_their_one_key(studied):
     out, _ = studied
     for policy, change in trained.ABLATIONS.items():
         for seed in (0, 1):
-            full, less = (checkpoint.load(out / f"{name}_e2_s{seed}.pt")["recipe"] for name in ("full", policy))
+            full, less = (checkpoint.read(out / f"{name}_e2_s{seed}.pt")["recipe"] for name in ("full", policy))
             assert less == {**full, "model": {**full["model"], **change}}
             assert less != full
 
@@ -136,14 +136,14 @@ def test_an_ablation_that_takes_nothing_away_is_the_full_policy_bit_for_bit(stud
 def test_a_policy_without_descriptors_looks_in_farthest_point_order(studied):
     out, report = studied
     (subject,) = subjects.subjects([out / "belief_e2_s0.pt"])
-    clouds = load("shapes", "validation", n_points=64).subset(range(20))
+    clouds = load_clouds("shapes", "validation", n_points=64).subset(range(20))
     record = evaluation.evaluate(subject.model, examples_of(clouds, TINY.chunking))
     assert (record.order == [[0], [1], [2], [3]]).all()  # equal scores: the first unvisited chunk
 
 
 def test_without_the_mask_a_chunk_can_be_taken_again(studied):
     out, _ = studied
-    clouds = load("shapes", "validation", n_points=64).subset(range(20))
+    clouds = load_clouds("shapes", "validation", n_points=64).subset(range(20))
     for name, distinct in (("full", True), ("no_mask", False)):
         (subject,) = subjects.subjects([out / f"{name}_e2_s0.pt"])
         taken = evaluation.evaluate(subject.model, examples_of(clouds, TINY.chunking)).order
@@ -177,7 +177,7 @@ def test_a_study_that_is_killed_goes_on_where_it_was(studied, tmp_path, monkeypa
 def test_random_orders_depend_neither_on_the_batch_nor_on_the_number_of_clouds(studied, monkeypatch):
     out, _ = studied
     (subject,) = subjects.subjects([out / "full_e2_s0.pt"])
-    clouds = load("shapes", "validation", n_points=64)
+    clouds = load_clouds("shapes", "validation", n_points=64)
     many, few = (examples_of(clouds.subset(range(n)), TINY.chunking) for n in (70, 9))
     wanted = evaluation.evaluate(subject.model, many, "random").order
     monkeypatch.setattr(evaluation, "BATCH", 7)
@@ -265,7 +265,7 @@ def test_a_folder_with_models_of_another_recipe_is_refused_and_left_alone(studie
 
 def test_a_model_stored_under_the_old_names_of_its_recipe_is_used_again(studied, tmp_path, monkeypatch):
     out, _ = studied
-    stored = {k: v for k, v in checkpoint.load(out / "full_e2_s0.pt").items() if k not in ("format", "version")}
+    stored = {k: v for k, v in checkpoint.read(out / "full_e2_s0.pt").items() if k not in ("format", "version")}
     recipe = recipes.from_dict("stored", stored["recipe"])
     checkpoint.save(tmp_path / "full_e2_s0.pt", {**stored, "recipe": in_old_names(recipe)})
     monkeypatch.setattr(training, "train", None)  # nothing is trained
@@ -338,7 +338,7 @@ def test_the_same_seed_corrupts_the_same_way_and_another_seed_another(studied, c
 def test_a_cloud_that_becomes_too_small_to_cut_is_told(studied, tmp_path):
     many = replace(TINY.chunking, n_groups=32)
     path = tmp_path / "many.pt"
-    stored = checkpoint.load(studied[0] / "full_e2_s0.pt")
+    stored = checkpoint.read(studied[0] / "full_e2_s0.pt")
     stored["recipe"]["scene"]["n_groups"] = many.n_groups
     checkpoint.save(path, {key: stored[key] for key in ("recipe", "classes", "model", "deploy")})
     with pytest.raises(InputError, match=r"16 distinct points, at least 32 are needed"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from asp_neuro.data import CloudSet, load
+from asp_neuro.data import CloudSet, load_clouds
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.learn import checkpoint, workshop
 from asp_neuro.learn import teacher as teachers
@@ -36,10 +36,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def cut_short(place: object, split: str, **how: object) -> CloudSet:
         asked.append(split)
-        return load(place, split, **how).subset(range(64))
+        return load_clouds(place, split, **how).subset(range(64))
 
-    monkeypatch.setattr(teachers, "load", cut_short)
-    monkeypatch.setattr(workshop, "load", cut_short)
+    monkeypatch.setattr(teachers, "load_clouds", cut_short)
+    monkeypatch.setattr(workshop, "load_clouds", cut_short)
     return asked
 
 
@@ -58,13 +58,13 @@ def test_distillation_changes_what_is_learned(few: list[str], tmp_path: Path) ->
     workshop.train(SMALL, out=tmp_path / "taught.pt", threads=1, teacher=tmp_path / "teacher.npz")
     alone = SMALL.changed(train={"distillation": 0.0})
     workshop.train(alone, out=tmp_path / "alone.pt", threads=1)
-    taught, untaught = (checkpoint.load(tmp_path / name)["model"] for name in ("taught.pt", "alone.pt"))
+    taught, untaught = (checkpoint.read(tmp_path / name)["model"] for name in ("taught.pt", "alone.pt"))
     assert not torch.equal(taught["readout.weight"], untaught["readout.weight"])
 
 
 def test_the_logits_stand_by_the_names_of_the_clouds(few: list[str], tmp_path: Path) -> None:
     teach(SMALL, tmp_path / "teacher.npz", TeacherRecipe(epochs=1))
-    clouds = load("shapes", "train", n_points=64).subset(range(64))
+    clouds = load_clouds("shapes", "train", n_points=64).subset(range(64))
     back = clouds.subset(range(63, -1, -1))
     ahead = workshop.teacher_logits(tmp_path / "teacher.npz", clouds)
     assert np.array_equal(ahead[::-1], workshop.teacher_logits(tmp_path / "teacher.npz", back))
@@ -72,7 +72,7 @@ def test_the_logits_stand_by_the_names_of_the_clouds(few: list[str], tmp_path: P
 
 
 def test_a_teacher_learns_its_clouds() -> None:
-    clouds = load("shapes", "train", n_points=64).subset(range(64))
+    clouds = load_clouds("shapes", "train", n_points=64).subset(range(64))
     examples = examples_of(clouds, SMALL.chunking)
     how = TeacherRecipe(epochs=30, dropout=0.0, learning_rate=1e-2)
     teacher = train_teacher(SMALL, examples, len(clouds.classes), how)
@@ -81,7 +81,7 @@ def test_a_teacher_learns_its_clouds() -> None:
 
 
 def test_the_same_seed_gives_the_same_logits() -> None:
-    clouds = load("shapes", "train", n_points=64).subset(range(48))
+    clouds = load_clouds("shapes", "train", n_points=64).subset(range(48))
     examples = examples_of(clouds, SMALL.chunking)
     one, two = (logits_of(train_teacher(SMALL, examples, 8, TeacherRecipe(epochs=1)), examples) for _ in range(2))
     assert np.array_equal(one, two)
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_logits() -> None:
 def test_bad_numbers_and_places_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="epochs = 0 must be at least 1"):
         TeacherRecipe(epochs=0)
-    clouds = load("shapes", "train", n_points=64).subset(range(1))
+    clouds = load_clouds("shapes", "train", n_points=64).subset(range(1))
     with pytest.raises(InputError, match="1 clouds to train a teacher on"):
         train_teacher(SMALL, examples_of(clouds, SMALL.chunking), 8, TeacherRecipe())
     with pytest.raises(InputError, match="cannot write"):

@@ -20,7 +20,7 @@ import torch
 from old_recipes import in_old_names
 from torch import Tensor
 
-from asp_neuro.data import CloudSet, Place, load
+from asp_neuro.data import CloudSet, Place, load_clouds
 from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.learn import checkpoint, losses, training, workshop
@@ -56,7 +56,7 @@ TINY = Recipe(
 
 def data(split: str, n: int) -> Examples:
     change = TINY.augment if split == "train" else None
-    return examples_of(load("shapes", split, n_points=64).subset(range(n)), TINY.chunking, change=change)
+    return examples_of(load_clouds("shapes", split, n_points=64).subset(range(n)), TINY.chunking, change=change)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def validation() -> Examples:
     return data("validation", 24)
 
 
-CLASSES = load("shapes", "train", n_points=64).classes
+CLASSES = load_clouds("shapes", "train", n_points=64).classes
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def finished(examples: Examples, validation: Examples, tmp_path_factory: pytest.
 
 
 def assert_same_weights(one: Path, two: Path) -> None:
-    a, b = (checkpoint.load(path)["model"] for path in (one, two))
+    a, b = (checkpoint.read(path)["model"] for path in (one, two))
     assert a.keys() == b.keys()
     for key in a:
         assert torch.equal(a[key], b[key]), key
@@ -109,7 +109,7 @@ def test_a_training_killed_and_resumed_ends_with_the_same_weights_bit_for_bit(
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not out.exists()
-    assert checkpoint.load(tmp_path / "model.pt.resume")["epoch"] == epoch
+    assert checkpoint.read(tmp_path / "model.pt.resume")["epoch"] == epoch
     shown = []
     train(TINY, CLASSES, examples, validation, out, resume=True, show=Progress(epoch=shown.append))
     assert [row["epoch"] for row in shown] == list(range(epoch + 1, 5))
@@ -191,7 +191,7 @@ def test_a_training_that_was_begun_under_the_old_names_of_a_recipe_goes_on(
 ) -> None:
     out, part = tmp_path / "model.pt", tmp_path / "model.pt.resume"
     half_done(examples, validation, out)
-    stored = {key: value for key, value in checkpoint.load(part).items() if key not in ("format", "version")}
+    stored = {key: value for key, value in checkpoint.read(part).items() if key not in ("format", "version")}
     old = in_old_names(TINY)
     assert {"chunking", "deploy_epochs"} <= {*old, *old["train"]}
     checkpoint.save(part, {**stored, "recipe": old})
@@ -224,7 +224,7 @@ def test_a_loss_that_is_no_number_stops_with_step_cause_and_last_good_state(
         match=r"loss is nan in epoch 2, step 3; the likely cause is a learning rate.*resume' holds epoch 1",
     ):
         train(TINY, CLASSES, examples, validation, tmp_path / "model.pt")
-    stored = checkpoint.load(tmp_path / "model.pt.resume")
+    stored = checkpoint.read(tmp_path / "model.pt.resume")
     assert stored["epoch"] == 1
     assert all(torch.isfinite(v).all() for v in stored["model"].values())
 
@@ -407,7 +407,7 @@ def test_logit_adjustment_takes_class_frequencies_out_of_the_finished_answers(
     for out, share in ((plain, 0.0), (fair, 1.0)):
         how = TINY.changed(train={"logit_adjustment": share, "epochs": 1, "qat_epochs": 0})
         train(how, CLASSES, examples, validation, out)
-    one, other = (checkpoint.load(path)["model"] for path in (plain, fair))
+    one, other = (checkpoint.read(path)["model"] for path in (plain, fair))
     count = np.maximum(np.bincount(examples.labels, minlength=len(CLASSES)), 1)
     np.testing.assert_allclose(other["readout.bias"] - one["readout.bias"], -np.log(count / count.sum()), rtol=1e-4)
     assert all(torch.equal(one[key], other[key]) for key in one if key != "readout.bias")
@@ -537,7 +537,7 @@ def test_a_share_of_a_batch_has_its_share_of_the_loss(examples: Examples) -> Non
 
 def test_a_stage_starts_from_the_weights_of_another(finished: Path, examples: Examples) -> None:
     start = replace(TINY, seed=9, train=replace(TINY.train, start=str(finished)))
-    stored, run = checkpoint.load(finished)["model"], training.start(start, CLASSES, examples)
+    stored, run = checkpoint.read(finished)["model"], training.start(start, CLASSES, examples)
     own = run.model.state_dict()
     for key, value in own.items():
         if not key.endswith((".factor", ".state_bits")):
@@ -551,7 +551,7 @@ def test_a_stage_takes_the_read_out_class_by_class(finished: Path, examples: Exa
     classes = (CLASSES[3], "other", CLASSES[0])
     fresh = training.start(TINY, classes, examples).model.state_dict()
     own = training.start(recipe, classes, examples).model.state_dict()
-    stored = checkpoint.load(finished)["model"]
+    stored = checkpoint.read(finished)["model"]
     for key in ("readout.weight", "readout.bias"):
         assert torch.equal(own[key][0], stored[key][3])
         assert torch.equal(own[key][1], fresh[key][1])
@@ -566,7 +566,7 @@ def test_a_policy_of_another_size_starts_afresh_and_the_rest_does_not(
     other = replace(TINY, model=replace(TINY.model, **change))
     fresh = training.start(other, CLASSES, examples).model.state_dict()
     recipe = replace(other, train=replace(TINY.train, start=str(finished)))
-    own, stored = training.start(recipe, CLASSES, examples).model.state_dict(), checkpoint.load(finished)["model"]
+    own, stored = training.start(recipe, CLASSES, examples).model.state_dict(), checkpoint.read(finished)["model"]
     for key, value in own.items():
         if not key.endswith((".factor", ".state_bits")):
             assert torch.equal(value, fresh[key] if key.startswith(anew) else stored[key]), key
@@ -627,7 +627,7 @@ def test_a_stage_refuses_weights_of_another_size(finished: Path, examples: Examp
 
 def carved(monkeypatch: pytest.MonkeyPatch) -> CloudSet:
     """Ten clouds: of 'shapes' six train, two validate, two calibrate; 'modelnet10' judges with three of them."""
-    clouds = load("shapes", "train", n_points=64).subset(range(10))
+    clouds = load_clouds("shapes", "train", n_points=64).subset(range(10))
     parts = {
         ("shapes", "train"): [0, 1, 2, 3, 4, 5],
         ("shapes", "validation"): [6, 7],
@@ -636,7 +636,7 @@ def carved(monkeypatch: pytest.MonkeyPatch) -> CloudSet:
         ("modelnet10", "calibration"): [4],
     }
     monkeypatch.setattr(workshop, "locate", lambda name, data: Place(data or name))
-    monkeypatch.setattr(workshop, "load", lambda place, split, **_: clouds.subset(parts[place.name, split]))
+    monkeypatch.setattr(workshop, "load_clouds", lambda place, split, **_: clouds.subset(parts[place.name, split]))
     return clouds
 
 
@@ -677,7 +677,7 @@ def test_a_stage_that_saw_clouds_that_are_held_out_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     carved(monkeypatch)
-    stored = checkpoint.load(finished)
+    stored = checkpoint.read(finished)
     first, second = tmp_path / "first.pt", tmp_path / "second.pt"
     clean = DataRecipe("shapes", without=("modelnet10",))
     for path, data, before in ((first, stage, ""), (second, clean, str(first))):  # two stages later it still counts
@@ -690,7 +690,7 @@ def test_a_stage_that_saw_clouds_that_are_held_out_is_refused(
 
 def test_a_cloud_is_known_again_with_fewer_points(finished: Path, tmp_path: Path) -> None:
     stage = replace(TINY, data=DataRecipe("shapes", also=("validation",)))
-    checkpoint.save(tmp_path / "stage.pt", {**checkpoint.load(finished), "recipe": stage.as_dict()})
+    checkpoint.save(tmp_path / "stage.pt", {**checkpoint.read(finished), "recipe": stage.as_dict()})
     fewer = replace(TINY.chunking, n_points=48)
     own = replace(TINY, scene=fewer, train=replace(TINY.train, start=str(tmp_path / "stage.pt")))
     with pytest.raises(ConfigError, match="was trained on 400 of the 400 validation clouds"):
@@ -699,9 +699,9 @@ def test_a_cloud_is_known_again_with_fewer_points(finished: Path, tmp_path: Path
 
 def test_weights_from_modelnet_may_start_a_training_on_clouds_of_ones_own(finished: Path, tmp_path: Path) -> None:
     stage = replace(TINY, data=DataRecipe("modelnet40", also=("validation",)))
-    checkpoint.save(tmp_path / "stage.pt", {**checkpoint.load(finished), "recipe": stage.as_dict()})
+    checkpoint.save(tmp_path / "stage.pt", {**checkpoint.read(finished), "recipe": stage.as_dict()})
     folder = tmp_path / "clouds"
-    for number, points in enumerate(load("shapes", "train", n_points=64).points[:12]):
+    for number, points in enumerate(load_clouds("shapes", "train", n_points=64).points[:12]):
         (folder / "abc"[number % 3]).mkdir(parents=True, exist_ok=True)
         np.savetxt(folder / "abc"[number % 3] / f"{number}.xyz", points)
     own = replace(TINY, train=replace(TINY.train, start=str(tmp_path / "stage.pt")))

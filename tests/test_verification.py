@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asp_neuro.chip.machines import SIMULATOR, simulator_head
-from asp_neuro.data import load
+from asp_neuro.data import load_clouds
 from asp_neuro.errors import MissingError
 from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.heads.spec import HeadSpec
@@ -27,7 +27,7 @@ def bundle():
 
 @pytest.fixture(scope="module")
 def chunks(bundle):
-    clouds = load("shapes", "validation").subset(np.arange(6))
+    clouds = load_clouds("shapes", "validation").subset(np.arange(6))
     return bundle.model.scene.scenes(clouds.points, clouds.names)
 
 
@@ -179,7 +179,7 @@ def test_a_checkpoint_of_another_training_is_refused(bundle, chunks, tmp_path):
     from asp_neuro.errors import InputError
     from asp_neuro.learn import checkpoint
 
-    stored = checkpoint.load(checkpoints.find("compact"))
+    stored = checkpoint.read(checkpoints.find("compact"))
     stored["model"]["head.layers.0.bias"] += 0.5
     content = {k: v for k, v in stored.items() if k not in ("format", "version")}
     checkpoint.save(tmp_path / "other.pt", content)

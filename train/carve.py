@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from asp_neuro import files
-from asp_neuro.data import CloudSet, by_number, load, locate
+from asp_neuro.data import CloudSet, by_number, load_clouds, locate
 from asp_neuro.data.modelnet import MODELNET10
 from asp_neuro.data.near import near_copies
 from asp_neuro.errors import AspError
@@ -24,7 +24,7 @@ OUT = Path(by_number.__file__).with_name(by_number.FILE)
 def official_train(data: str | None) -> CloudSet:
     """All of it, in the order of the names."""
     place = locate("modelnet40", data)
-    parts = [load(place, split) for split in ("train", "validation", "calibration")]
+    parts = [load_clouds(place, split) for split in ("train", "validation", "calibration")]
     whole = parts[0].joined(parts[1]).joined(parts[2])
     return whole.subset(sorted(range(len(whole)), key=lambda i: whole.names[i]))
 

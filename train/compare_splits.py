@@ -17,7 +17,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.ensemble import RandomForestClassifier
 
-from asp_neuro.data import CARVES, load, locate
+from asp_neuro.data import CARVES, load_clouds, locate
 from asp_neuro.data.near import NEAR, Surfaces
 from asp_neuro.errors import AspError
 from asp_neuro.report import progress, say, table
@@ -48,7 +48,7 @@ def by_class(right: np.ndarray, labels: np.ndarray) -> float:
 def judged(name: str, splits: str, data: str | None) -> tuple[str, ...]:
     """One row of the table."""
     place = locate(name, data)
-    train, held = (load(place, split, splits=splits) for split in ("train", "validation"))
+    train, held = (load_clouds(place, split, splits=splits) for split in ("train", "validation"))
     both = train.joined(held)
     surfaces, n = Surfaces(both.points), len(train)
     probed = surfaces.probed()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy.spatial import cKDTree
 
-from asp_neuro.data import CloudSet, load, locate
+from asp_neuro.data import CloudSet, load_clouds, locate
 from asp_neuro.learn import checkpoint
 from asp_neuro.learn.evaluation import evaluate, temperature_scaled_nll
 from asp_neuro.learn.examples import examples_of
@@ -53,9 +53,9 @@ def main() -> None:
         if "validation" in recipe.data.also:
             parser.error(f"'{name}' was trained on the validation clouds: none of them is new to it")
         how = {"n_points": recipe.chunking.n_points, "classes": classes, "splits": recipe.data.splits}
-        clouds = load(locate(recipe.data.name, asked.data), "validation", **how)
+        clouds = load_clouds(locate(recipe.data.name, asked.data), "validation", **how)
         if far is None:
-            distance = novelty(load(locate(recipe.data.name, asked.data), "train", **how), clouds)
+            distance = novelty(load_clouds(locate(recipe.data.name, asked.data), "train", **how), clouds)
             far = distance > np.median(distance)
         examples = examples_of(clouds, recipe.chunking)
         scores = []

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from asp_neuro import plain
-from asp_neuro.data import load, locate
+from asp_neuro.data import load_clouds, locate
 from asp_neuro.data.splits import last_of_each_class
 from asp_neuro.errors import AspError, ConfigError
 from asp_neuro.learn import recipe as recipes
@@ -72,7 +72,7 @@ def main() -> None:
     alone = {"random_share": 1.0, "imitation": 0.0, "start": "", "policy_only": False, "ema_decay": 0.998}
     how = how.changed(train={"epochs": asked.epochs, "qat_epochs": 0, **alone})
     place, rule = locate(how.data.name, asked.data), how.data.splits
-    clouds = load(place, "train", n_points=how.chunking.n_points, splits=rule)
+    clouds = load_clouds(place, "train", n_points=how.chunking.n_points, splits=rule)
     last = last_of_each_class(clouds.names, clouds.labels, SHARE, MOST)
     train = examples_of(clouds.subset(~last), how.chunking, change=how.augment, seed=how.seed)
     held = examples_of(clouds.subset(last), how.chunking)

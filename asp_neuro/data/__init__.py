@@ -3,7 +3,7 @@
 from asp_neuro.data.clouds import SPLITS, CloudSet
 from asp_neuro.data.files import read_cloud
 from asp_neuro.data.intake import Intake, take
-from asp_neuro.data.places import NAMES, Place, load, locate
+from asp_neuro.data.places import NAMES, Place, load_clouds, locate
 from asp_neuro.data.splits import BY_NUMBER, CARVES, RANDOM
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "CloudSet",
     "Intake",
     "Place",
-    "load",
+    "load_clouds",
     "locate",
     "read_cloud",
     "take",

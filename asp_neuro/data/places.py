@@ -75,7 +75,7 @@ def _candidates(name: str, base: Path) -> list[Path]:
     return [base / part for part in inside] if base.is_dir() else [base]
 
 
-def load(
+def load_clouds(
     data: str | Path | Place, split: str, *, n_points: int = 1024, up: str | None = None, seed: int = 0,
     classes: tuple[str, ...] | None = None, splits: str = RANDOM,
 ) -> CloudSet:  # fmt: skip

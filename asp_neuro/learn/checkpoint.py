@@ -51,7 +51,7 @@ def find(name: str | Path) -> Path:
     return Path(name)
 
 
-def load(path: str | Path, needs: tuple[str, ...] = ("recipe", "classes", "model")) -> dict[str, Any]:
+def read(path: str | Path, needs: tuple[str, ...] = ("recipe", "classes", "model")) -> dict[str, Any]:
     """Read a checkpoint; anything else than one of ours is refused with a reason."""
     path = Path(path)
     if not path.exists():

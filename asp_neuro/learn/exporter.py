@@ -15,7 +15,7 @@ import torch
 
 from asp_neuro import bundle as bundles
 from asp_neuro.bundle import Bundle, make_golden
-from asp_neuro.data import load, locate
+from asp_neuro.data import load_clouds, locate
 from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.heads.bits import STATE_MAX
 from asp_neuro.learn.evaluation import accuracy_at, evaluate
@@ -96,7 +96,7 @@ def _examples(
         say(f"no accuracy and no certificate without data: {str(error).splitlines()[0]}")
         return None
     n_points, rule = recipe.chunking.n_points, recipe.data.splits
-    clouds = load(place, split, n_points=n_points, up=up, classes=classes, splits=rule)
+    clouds = load_clouds(place, split, n_points=n_points, up=up, classes=classes, splits=rule)
     return examples_of(clouds, recipe.chunking)
 
 
@@ -164,7 +164,7 @@ def _drives(perceiver: Perceiver, chunks: Chunks | None) -> np.ndarray:
 
 def golden_points(how: Chunking) -> np.ndarray:
     """Built-in shapes of N_GOLDEN classes [c, P, 3] as int16: whoever has a bundle may have these."""
-    clouds = load("shapes", "test", n_points=how.n_points)
+    clouds = load_clouds("shapes", "test", n_points=how.n_points)
     first = [int(np.argmax(clouds.labels == label)) for label in range(N_GOLDEN)]
     points = clouds.points[first].astype(np.float64)
     return np.rint(points * (2.0**13 / np.abs(points).max())).astype(np.int16)

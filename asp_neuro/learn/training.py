@@ -101,7 +101,7 @@ def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool =
     A fresh read-out would send large gradients into features that are good already. A policy of another width starts
     afresh, and so does a first look that the checkpoint lacks. `whole`: the head's integer scales are taken over too.
     """
-    stored = checkpoint.load(checkpoint.find(name))
+    stored = checkpoint.read(checkpoint.find(name))
     if whole and list(classes) != list(stored["classes"]):
         raise ConfigError(f"train.policy_only: the data's classes are not those of train.start = '{name}'")
     own, given = model.state_dict(), stored["model"]
@@ -467,7 +467,7 @@ def _state(run: Run) -> dict[str, Any]:
 
 
 def _resume(part: Path, recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
-    stored = checkpoint.load(part, needs=("recipe", "classes", "model", "average", "optimiser", "epoch", "history"))
+    stored = checkpoint.read(part, needs=("recipe", "classes", "model", "average", "optimiser", "epoch", "history"))
     if recipes.from_dict(str(part), stored["recipe"]) != recipe or tuple(stored["classes"]) != classes:
         raise ConfigError(f"'{part}' belongs to another recipe, seed or set of classes; {ANEW}")
     run = start(recipe, classes, examples)
@@ -491,7 +491,7 @@ def _load_weights(model: Model, stored: dict[str, Any], path: Path) -> None:
 
 def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[str, Any]]:
     """A trained model with its recipe, its classes and the whole checkpoint."""
-    stored = checkpoint.load(path)
+    stored = checkpoint.read(path)
     recipe = recipes.from_dict(str(path), stored["recipe"])
     model = Model(recipe.model, len(stored["classes"]))
     _load_weights(model, stored, Path(path))

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from asp_neuro import files
-from asp_neuro.data import NAMES, CloudSet, Place, load, locate
+from asp_neuro.data import NAMES, CloudSet, Place, load_clouds, locate
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
 from asp_neuro.learn import checkpoint, training
 from asp_neuro.learn import recipe as recipes
@@ -102,7 +102,7 @@ def demand_free(out: Path, resume: bool, force: bool) -> None:
 def left_by(path: Path) -> str:
     """What a file holds, in words: a finished training, one that was stopped, or something else."""
     try:
-        stored = checkpoint.load(path)
+        stored = checkpoint.read(path)
     except AspError:
         return "something that is no checkpoint"
     recipe = recipes.from_dict(str(path), stored["recipe"])
@@ -160,7 +160,7 @@ def _split(recipe: Recipe, split: str, data: str | Path | None, up: str | None) 
 
 
 def _read(recipe: Recipe, place: Place, split: str, up: str | None) -> CloudSet:
-    return load(place, split, n_points=recipe.chunking.n_points, up=up, splits=recipe.data.splits)
+    return load_clouds(place, split, n_points=recipe.chunking.n_points, up=up, splits=recipe.data.splits)
 
 
 def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> None:
@@ -171,7 +171,7 @@ def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> Non
     own = {split: _split(recipe, split, data, up).hashes() for split in held}
     name = recipe.train.start
     while name:
-        stored = checkpoint.load(checkpoint.find(name))
+        stored = checkpoint.read(checkpoint.find(name))
         before = recipes.from_dict(name, stored["recipe"])
         seen = _seen(dataclasses.replace(before, scene=recipe.scene), data, up)  # the same points of each cloud
         for split, hashes in own.items():

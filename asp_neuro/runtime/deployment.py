@@ -17,7 +17,7 @@ from asp_neuro import certify as certificates
 from asp_neuro import files
 from asp_neuro.bundle import Bundle
 from asp_neuro.certify import Certificate, Plan, Recording, monitor
-from asp_neuro.data import RANDOM, CloudSet, Intake, load, locate
+from asp_neuro.data import RANDOM, CloudSet, Intake, load_clouds, locate
 from asp_neuro.data.clouds import first_repeat
 from asp_neuro.data.files import take_file
 from asp_neuro.data.intake import stacked
@@ -145,7 +145,7 @@ def clouds_of(
     trained, how = deployed.bundle.recipe["data"], deployed.chunking
     place, rule = locate(trained["name"], data), trained.get("splits", RANDOM)
     classes = deployed.bundle.classes
-    found = load(place, split, n_points=how.n_points, up=up, seed=seed, classes=classes, splits=rule)
+    found = load_clouds(place, split, n_points=how.n_points, up=up, seed=seed, classes=classes, splits=rule)
     return found if limit is None else found.subset(np.arange(min(limit, len(found))))
 
 
@@ -272,7 +272,7 @@ def recorded_usage(deployed: Deployed, rule: ExitRule, missing: MissingError) ->
     observations, where = float(b.model.budget), "the whole budget"
     if rule.certified and found is not None:
         observations, where = found.mean_observations, "calibration split"
-    clouds = load("shapes", "test", n_points=deployed.chunking.n_points).subset(np.arange(SHAPES))
+    clouds = load_clouds("shapes", "test", n_points=deployed.chunking.n_points).subset(np.arange(SHAPES))
     belongs = b.model.scene.parts_of(b.model.scene.scenes(clouds.points, clouds.names))
     source = (
         f"the bundle's record, nothing was run (firing rates: {stored.get('split')} split at full budget; "

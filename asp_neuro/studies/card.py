@@ -29,7 +29,7 @@ MODELNET = (
 
 def stages(name: str) -> list[dict[str, Any]]:
     """The trainings that led to a checkpoint, first one first."""
-    stored = checkpoint.load(checkpoint.find(name))
+    stored = checkpoint.read(checkpoint.find(name))
     before = stored["recipe"]["train"].get("start", "")
     return [*(stages(before) if before else []), {**stored["report"], "epochs": stored["recipe"]["train"]["epochs"]}]
 

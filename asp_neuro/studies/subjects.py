@@ -13,7 +13,7 @@ import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro.certify import Recording
-from asp_neuro.data import RANDOM, CloudSet, load, locate
+from asp_neuro.data import RANDOM, CloudSet, load_clouds, locate
 from asp_neuro.errors import InputError, UsageError
 from asp_neuro.report import say
 from asp_neuro.scenes.cache import chunks_of
@@ -110,7 +110,7 @@ def is_bundle(name: str | Path) -> bool:
 def clouds_of(origin: Origin, data: str | None, up: str | None, split: str, limit: int | None) -> CloudSet:
     """The clouds that the models are read on, all of a known class."""
     n_points = origin.chunking.n_points
-    clouds = load(locate(origin.data, data), split, n_points=n_points, up=up, splits=origin.splits)
+    clouds = load_clouds(locate(origin.data, data), split, n_points=n_points, up=up, splits=origin.splits)
     clouds = clouds if limit is None else clouds.subset(np.arange(min(limit, len(clouds))))
     if len(clouds) == 0 or (clouds.labels < 0).any():
         raise InputError(f"{clouds.source}: a study needs clouds of known classes, at least one")

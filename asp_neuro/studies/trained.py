@@ -74,7 +74,7 @@ def trained(
             jobs.append((policy, how, folder / f"{policy}_e{how.train.epochs}_s{seed}.pt"))
     for _, how, path in jobs:
         for file in (path, training.unfinished(path)):
-            if file.exists() and recipes.from_dict(str(file), checkpoint.load(file)["recipe"]) != how:
+            if file.exists() and recipes.from_dict(str(file), checkpoint.read(file)["recipe"]) != how:
                 raise ConfigError(f"'{file}' belongs to another recipe; give this study another --out")
     for place, (_, how, path) in enumerate(jobs, start=1):
         if path.exists():
