@@ -13,7 +13,7 @@ UPS = ("x", "y", "z")
 
 def check_up(up: str) -> str:
     if up not in UPS:
-        raise UsageError(f"unknown up axis '{up}'{nearest(up, UPS)}")
+        raise UsageError(f"unknown up axis {up!r}{nearest(str(up), UPS)}")
     return up
 
 

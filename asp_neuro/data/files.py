@@ -170,6 +170,8 @@ def read_array(path: Path, stream: Any, size: int, most: int = MAX_BYTES) -> np.
     """One array in npy format; its header must agree with the `size` in bytes before anything is allocated."""
     try:
         version = np.lib.format.read_magic(stream)
+        if version not in NPY_HEADERS:
+            raise ValueError(f"format version {version} is not known")
         shape, fortran, dtype = NPY_HEADERS[version](stream)
     except Exception as error:  # numpy lets its tokenizer's errors through
         raise InputError(f"{path}: not a numpy array: {reason(error)}") from error

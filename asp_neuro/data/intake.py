@@ -28,6 +28,7 @@ LARGEST = 1e18  # of a coordinate: its square is still a 32-bit float
 FAR = 64.0  # times its size: a cloud farther from the origin would lose digits as float32, and is moved first
 COINCIDE = 64
 AXES = ("x", "y", "z")
+BATCH = " of a batch of shape"
 LEAVE_OUT = "leave such points out with drop_invalid=True (--drop-invalid)"
 
 
@@ -89,7 +90,7 @@ def several(given: Any, drop_invalid: bool) -> tuple[list[Any] | None, str]:
         array = np.asanyarray(given)
         if len(array) == 0:
             raise InputError(f"no clouds: the batch has shape {array.shape}")
-        return list(array), f" of a batch of shape {array.shape}"
+        return list(array), f"{BATCH} {array.shape}"
     return None, ""
 
 
@@ -121,7 +122,7 @@ def _array(given: Any, where: str) -> np.ndarray:
         if isinstance(given, np.ma.MaskedArray):
             return np.asarray(np.ma.filled(given.astype(np.float64), np.nan))
         return np.asarray(given)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # torch raises the last, for a tensor with a gradient
         raise InputError(f"{where}: no array of numbers ({str(error)[:80]}); expected (points, 3)") from None
 
 
@@ -239,7 +240,14 @@ def _check_distinct(cloud: np.ndarray, least: int, where: str) -> None:
         raise InputError(f"{where}: all points are the same: only one distinct point, there is nothing to see")
     n = len(_distinct(cloud)) if least > 2 else len(cloud)
     if n < min(least, len(cloud)):
-        raise InputError(f"{where}: {n} distinct points, at least {least} are needed; a denser cloud will do")
+        raise InputError(f"{where}: {n} distinct points, at least {least} are needed; {_remedy(where)}")
+
+
+def _remedy(where: str) -> str:
+    """What to do about too few points; three axes may have been meant as one organised cloud."""
+    if BATCH in where:
+        return "one organised cloud [h, w, 3] is taken with drop_invalid=True, else give denser clouds"
+    return "a denser cloud will do"
 
 
 def _told(dropped: int, removed: int, kept: int, n_points: int) -> list[str]:

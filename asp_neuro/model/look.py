@@ -5,7 +5,7 @@ Answers, verdicts, usage, traces and studies are pure functions of looks; nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,8 +46,8 @@ class Answer:
     exit: ExitReason
     margins: tuple[float, ...]  # after each observation
     labels: tuple[Any, ...]  # after each observation
-    probabilities: np.ndarray  # [C] at the stop, or [R, C]
-    membrane: np.ndarray  # [H] int64, last layer at the stop
+    probabilities: np.ndarray = field(repr=False)  # [C] at the stop, or [R, C]
+    membrane: np.ndarray = field(repr=False)  # [H] int64, last layer at the stop
     verdict: Verdict | None = None  # whether carrying the state is proven to change nothing; None: nobody looked
     points: int | None = None  # distinct points of a cloud that were seen; None: nobody counted (see `promise.py`)
     dropped: int = 0  # points that were NaN or inf

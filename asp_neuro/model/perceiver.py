@@ -30,6 +30,12 @@ class Perceiver:
     spec: ModelSpec
     exit_rule: ExitRule = field(default_factory=ExitRule)
 
+    def __repr__(self) -> str:
+        what, rule = f"{self.spec.scene.kind}, {self.spec.task.kind}", self.exit_rule
+        exits = "the whole budget" if rule.tau is None else f"exit at margin {rule.tau:.4f}"
+        promise = ", certified" if rule.certified else ""
+        return f"<Perceiver: {what}, {len(self.classes)} classes, {self.budget} looks at most, {exits}{promise}>"
+
     @cached_property
     def model(self) -> Model:
         return Model(self.spec)
@@ -65,6 +71,8 @@ class Perceiver:
         for start in range(0, len(taken), AT_ONCE):
             part = taken[start : start + AT_ONCE]
             scenes = self.scenes(stacked(part))
+            if len(scenes) != len(part):
+                raise UsageError(f"{len(part)} inputs became {len(scenes)} scenes; pass the inputs one by one")
             told += covered(self.answers(scenes), scenes, self.spec, self.exit_rule, part)
         return told[0] if one else told
 

@@ -37,12 +37,13 @@ def export(args: argparse.Namespace) -> Result:
     fit = hardware.check(made.bundle.head, made.bundle.model.mixer, hw)
     if not fit.fits:
         raise CheckFailed(f"this head does not fit {args.hw}; nothing was written.\n{fit.text()}")
+    replaced = ", in place of the file that was there" if args.out.exists() else ""
     bundles.write(args.out, made.bundle)
     if args.nir is not None:
         from asp_neuro.runtime import nir_file
 
         nir_file.write(args.nir, made.bundle.head, bundles.model_sha256(made.bundle))
-    lines = [f"{args.out}: written, {args.out.stat().st_size / 1024.0:.0f} KB", made.text]
+    lines = [f"{args.out}: written, {args.out.stat().st_size / 1024.0:.0f} KB{replaced}", made.text]
     deployed = deployment.open_bundle(args.out)
     certificate = None
     if made.deploy_accuracy is not None and not args.no_certificate:

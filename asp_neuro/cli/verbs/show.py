@@ -35,7 +35,7 @@ def models(args: argparse.Namespace) -> Result:
             model["name"],
             model["classes"],
             model["chunks"],
-            "trained on" if model["trained_on_validation"] else share(model["validation_accuracy"]),
+            "none (trained on it)" if model["trained_on_validation"] else share(model["validation_accuracy"]),
             model["licence"],
         )
         for model in found
