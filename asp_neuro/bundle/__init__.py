@@ -9,11 +9,11 @@ from asp_neuro.bundle.find import DEFAULT, SUFFIX, find, shipped
 from asp_neuro.bundle.golden import golden_mismatches, host_drives_now, make_golden
 from asp_neuro.bundle.layout import contents, model_sha256
 from asp_neuro.bundle.read import from_bytes, read
-from asp_neuro.bundle.records import FORMAT_2, FORMAT_3, Bundle, Golden
+from asp_neuro.bundle.records import FORMAT, Bundle, Golden
 from asp_neuro.bundle.write import library_versions, to_bytes, with_certificate, write
 
 __all__ = [
-    "DEFAULT", "FORMAT_2", "FORMAT_3", "SUFFIX", "Bundle", "Golden", "contents", "describe", "find", "from_bytes",
+    "DEFAULT", "FORMAT", "SUFFIX", "Bundle", "Golden", "contents", "describe", "find", "from_bytes",
     "golden_mismatches", "host_drives_now", "library_versions", "make_golden", "model_sha256", "read", "shipped",
     "to_bytes", "with_certificate", "write",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.bundle.layout import model_sha256, settings_text
-from asp_neuro.bundle.records import Bundle, printable
+from asp_neuro.bundle.records import FORMAT, Bundle, printable
 from asp_neuro.certify import Certificate, Plan, promise, why_void
 from asp_neuro.grid.sections import n_parameters
 from asp_neuro.heads.bits import STATE_MAX
@@ -21,7 +21,7 @@ def describe(bundle: Bundle) -> str:
     sections = [(name, getattr(model, name)) for name in ("scene", "mixer", "policy", "task")]
     lines = [
         f"model      {model_sha256(bundle)}",
-        f"format     {bundle.version}",
+        f"format     {FORMAT}",
         f"classes    {len(bundle.classes)}: {', '.join(bundle.classes)}",
         f"budget     {model.budget} of {model.scene.n_places} places",
         *(_section_line(name, section) for name, section in sections),

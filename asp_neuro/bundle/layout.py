@@ -8,7 +8,7 @@
     asp/about/         licence, recipe, record, versions (JSON)
     asp/exit/          plan, certificate (JSON), outside the model's hash
 
-No group has more than 8 entries, which HDF5 would store in another way. `version_2.py` has the layout before this one.
+No group has more than 8 entries, which HDF5 would store in another way.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from asp_neuro import plain, scenes, tasks
-from asp_neuro.bundle import version_2
 from asp_neuro.bundle.netx import LAYOUTS, STRING, Kinds, string
-from asp_neuro.bundle.records import FORMAT_2, Bundle, Golden, one_line, parse_json
+from asp_neuro.bundle.records import FORMAT, Bundle, Golden, one_line, parse_json
 from asp_neuro.errors import InputError, nearest
 from asp_neuro.grid.sections import Norm, build, declared, leaves, members, settings
 from asp_neuro.heads.spec import HeadSpec
@@ -31,7 +30,7 @@ from asp_neuro.model.mixer import MixerSpec
 from asp_neuro.model.policy import PolicySpec
 from asp_neuro.model.spec import ModelSpec
 
-FORMAT = "asp-neuro bundle"
+NAME = "asp-neuro bundle"
 HASH = "asp/model_sha256"
 ABOUT = {name: f"asp/about/{name}" for name in ("licence", "recipe", "record", "versions")}
 EXIT = {name: f"asp/exit/{name}" for name in ("plan", "certificate")}  # optional, outside `model_sha256`
@@ -55,7 +54,6 @@ class Table:
     kinds: Kinds
     optional: tuple[frozenset[str], ...]
     layer: Kinds
-    inputs: str  # where the golden inputs stand, which may have any number of dimensions
 
     def kind(self, path: str) -> tuple[str, int] | None:
         """Of a path; None: nothing is stored there."""
@@ -66,23 +64,18 @@ class Table:
         return self.kinds.get(path)
 
 
-def table(version: int, names: Mapping[str, str]) -> Table:
-    """The table of a format; `names` are the kinds and the form that the file names: scene, task, form."""
+def table(names: Mapping[str, str]) -> Table:
+    """The table of a file; `names` are the kinds and the form that it names: scene, task, form."""
     optional: tuple[frozenset[str], ...] = ()
     golden = {f"asp/golden/{name}": _kind(one) for name, one in declared(Golden).items()}
-    if version == FORMAT_2:
-        kinds = {**FRAME, **version_2.KINDS, **version_2.golden(golden)}
-        layer, inputs = LAYOUTS[version_2.FORM].leaves, version_2.INPUTS
-        optional = version_2.OPTIONAL
-    else:
-        kinds = {**FRAME, **MODEL, **golden, **_section_kinds(f"{BELIEF}/", Norm)}
-        for name in SECTIONS:
-            cls, place = section_class(name, names), f"asp/model/{name}"
-            kinds |= {f"{place}/settings": (STRING, 0), **_section_kinds(f"{place}/", cls)}
-            kinds |= {f"{place}/kind": (STRING, 0)} if name in KINDS else {}
-            optional += _optional_parts(f"{place}/", cls)
-        layer, inputs = LAYOUTS[names["form"]].leaves, "asp/golden/inputs"
-    return Table(kinds, (*optional, *(frozenset({path}) for path in EXIT.values())), layer, inputs)
+    kinds = {**FRAME, **MODEL, **golden, **_section_kinds(f"{BELIEF}/", Norm)}
+    for name in SECTIONS:
+        cls, place = section_class(name, names), f"asp/model/{name}"
+        kinds |= {f"{place}/settings": (STRING, 0), **_section_kinds(f"{place}/", cls)}
+        kinds |= {f"{place}/kind": (STRING, 0)} if name in KINDS else {}
+        optional += _optional_parts(f"{place}/", cls)
+    layer = LAYOUTS[names["form"]].leaves
+    return Table(kinds, (*optional, *(frozenset({path}) for path in EXIT.values())), layer)
 
 
 def section_class(name: str, names: Mapping[str, str]) -> Any:
@@ -131,12 +124,16 @@ def _model_contents(bundle: Bundle) -> dict[str, np.ndarray]:
     model = bundle.model
     held = {place: string(plain.text(getattr(bundle, name))) for name, place in ABOUT.items()}
     held |= {f"asp/golden/{name}": array for name, array in leaves(bundle.golden).items()}
-    held["asp/format"] = string(FORMAT)
-    held["asp/version"] = np.array(bundle.version)
-    held |= head_arrays(model.head)
-    held = version_2.contents(held, model) if bundle.version == FORMAT_2 else {**held, **section_arrays(model)}
-    known = table(bundle.version, names_of(model))
+    held["asp/format"] = string(NAME)
+    held["asp/version"] = np.array(FORMAT)
+    held |= model_arrays(model)
+    known = table(names_of(model))
     return {path: _stored(known, path, array) for path, array in sorted(held.items())}
+
+
+def model_arrays(model: ModelSpec) -> dict[str, np.ndarray]:
+    """Path -> array: a whole model; `read_model` is the way back."""
+    return {**head_arrays(model.head), **section_arrays(model)}
 
 
 def head_arrays(head: HeadSpec) -> dict[str, np.ndarray]:
@@ -189,10 +186,8 @@ def digest(held: Mapping[str, np.ndarray]) -> str:
 # Reading
 
 
-def read_names(version: int, text: Any) -> dict[str, str]:
+def read_names(text: Any) -> dict[str, str]:
     """The kinds and the form that a file names; `text(path)` reads a word of it. Unknown ones are refused."""
-    if version == FORMAT_2:
-        return {"scene": "cloud", "task": "classify", "form": version_2.FORM}
     names = {name: text(f"asp/model/{name}/kind") for name in KINDS} | {"form": text("asp/model/form")}
     for name, known in (*KINDS.items(), ("form", LAYOUTS)):
         if names[name] not in known:
@@ -202,21 +197,16 @@ def read_names(version: int, text: Any) -> dict[str, str]:
 
 def assemble(held: Mapping[str, np.ndarray], names: Mapping[str, str]) -> Bundle:
     """Arrays of known types and dimensions -> Bundle; the classes check the values."""
-    version = int(held["asp/version"])
     about = {name: read_json(place, held) for name, place in (ABOUT | EXIT).items() if place in held}
     if not isinstance(about["licence"], str):
         raise InputError("the licence is not a text")
+    golden = {name: held[f"asp/golden/{name}"] for name in declared(Golden)}
+    return Bundle(model=read_model(held, names), golden=Golden(**golden), **about)
+
+
+def read_model(held: Mapping[str, np.ndarray], names: Mapping[str, str]) -> ModelSpec:
+    """A model from what `model_arrays` gave."""
     head = read_head(held, names["form"])
-    model = version_2.model(held, head) if version == FORMAT_2 else read_model(held, head, names)
-    golden = {
-        name: held[table(version, names).inputs if name == "inputs" else f"asp/golden/{name}"]
-        for name in declared(Golden)
-    }
-    return Bundle(model=model, golden=Golden(**golden), version=version, **about)
-
-
-def read_model(held: Mapping[str, np.ndarray], head: HeadSpec, names: Mapping[str, str]) -> ModelSpec:
-    """A model from what `section_arrays` gave, and its head."""
     sections: dict[str, Any] = {}
     for name in SECTIONS:
         cls, place = section_class(name, names), f"asp/model/{name}/"

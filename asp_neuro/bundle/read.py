@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.bundle import plain_hdf5
-from asp_neuro.bundle.layout import FORMAT, HASH, Table, assemble, contents, read_names, table
+from asp_neuro.bundle.layout import HASH, NAME, Table, assemble, contents, read_names, table
 from asp_neuro.bundle.netx import STRING
-from asp_neuro.bundle.records import VERSIONS, Bundle, one_line
+from asp_neuro.bundle.records import FORMAT, Bundle, one_line
 from asp_neuro.bundle.write import HEADER, MAGIC, MAX_FILE, USER_BLOCK
 from asp_neuro.errors import AspError, InputError, MissingError
 
 MAX_ELEMENTS = 16 * 2**20  # of one array, and characters of one string
+INPUTS = "asp/golden/inputs"  # may have any number of dimensions
 MAX_WORD = 64  # characters of the name of a kind
 
 
@@ -41,10 +42,10 @@ def from_bytes(data: bytes) -> Bundle:
     """A bundle from the bytes of its file; `read` turns what goes wrong into one line."""
     version = _check_header(data)
     stored = plain_hdf5.arrays(data, USER_BLOCK)
-    names = read_names(version, lambda path: _word(data, stored, path))
-    held = _arrays(data, stored, table(version, names), version)
-    if held["asp/format"].tobytes() != FORMAT.encode():
-        raise InputError(f"asp/format is not '{FORMAT}'")
+    names = read_names(lambda path: _word(data, stored, path))
+    held = _arrays(data, stored, table(names))
+    if held["asp/format"].tobytes() != NAME.encode():
+        raise InputError(f"asp/format is not '{NAME}'")
     if int(held["asp/version"]) != version:
         raise InputError(f"asp/version is {int(held['asp/version'])}, the user block says {version}")
     bundle = assemble(held, names)
@@ -83,7 +84,7 @@ def _check_header(data: bytes) -> int:
         kind = "a plain HDF5 file" if data[:8] == b"\x89HDF\r\n\x1a\n" else "it does not begin with 'asp-neuro bundle'"
         raise InputError(f"not an asp-neuro bundle ({kind if data else 'empty'})")
     _, version, zero, length, digest = HEADER.unpack_from(data)
-    if version not in VERSIONS:
+    if version != FORMAT:
         raise InputError(_other_version(version))
     if length != len(data) - USER_BLOCK:
         raise InputError(f"damaged: {len(data) - USER_BLOCK} bytes follow the user block, it says {length}")
@@ -98,15 +99,15 @@ def _check_header(data: bytes) -> int:
 
 
 def _other_version(version: int) -> str:
-    hint = "; export its checkpoint again: asp-neuro export model.pt" if 0 < version < min(VERSIONS) else ""
-    return f"format version {version}, this program reads {' and '.join(map(str, VERSIONS))}{hint}"
+    hint = ": its host is in floating point; make it anew: asp-neuro export model.pt" if 0 < version < FORMAT else ""
+    return f"format version {version}, this program reads {FORMAT}{hint}"
 
 
-def _arrays(data: bytes, stored: Any, known: Table, version: int) -> dict[str, np.ndarray]:
+def _arrays(data: bytes, stored: Any, known: Table) -> dict[str, np.ndarray]:
     """All arrays of the HDF5 part; every one is looked at before any is read."""
     for path in stored:
         if known.kind(path) is None:
-            raise InputError(f"{path}: unknown, a bundle of version {version} has no such entry")
+            raise InputError(f"{path}: unknown, a bundle of version {FORMAT} has no such entry")
     check_paths(set(stored), known)
     for path, about in stored.items():
         _check_array(path, about, known)
@@ -136,7 +137,7 @@ def _check_array(path: str, stored: plain_hdf5.Stored, known: Table) -> None:
     is_expected = stored.dtype.kind == "S" if kind[0] == STRING else stored.dtype == np.dtype(kind[0])
     if not is_expected:
         raise InputError(f"{path}: is {stored.dtype}, expected {kind[0]}")
-    if len(stored.shape) != kind[1] and path != known.inputs:
+    if len(stored.shape) != kind[1] and path != INPUTS:
         raise InputError(f"{path}: {len(stored.shape)} dimensions, expected {kind[1]}")
     if not 1 <= stored.n_elements <= MAX_ELEMENTS:
         raise InputError(f"{path}: shape {list(stored.shape)}, expected 1 to {MAX_ELEMENTS} elements")

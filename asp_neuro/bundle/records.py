@@ -17,8 +17,7 @@ from asp_neuro.heads.bits import DRIVE_MAX, STATE_MAX, STATE_MIN
 from asp_neuro.heads.spec import HeadSpec, check_synaptic_sums
 from asp_neuro.model.spec import Model, ModelSpec
 
-FORMAT_2, FORMAT_3 = 2, 3  # 2: clouds and classes only, a flat host; still read, and hashed as it was
-VERSIONS = (FORMAT_2, FORMAT_3)
+FORMAT = 4  # the host in integers; earlier ones held it in floating point
 MAX_LAYERS = 8
 MAX_WHOLE = 2**53  # whole numbers in JSON
 
@@ -46,11 +45,8 @@ class Bundle:
     licence: str = ""
     plan: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
-    version: int = FORMAT_3
 
     def __post_init__(self) -> None:
-        if self.version not in VERSIONS:
-            raise ConfigError(f"format {self.version} is not written here; known: {', '.join(map(str, VERSIONS))}")
         for name in ("recipe", "record", "versions", "plan", "certificate"):
             value = getattr(self, name)
             if value is None and name in ("plan", "certificate"):

@@ -23,7 +23,7 @@ from h5py import h5d, h5f, h5g, h5p, h5s, h5t
 
 from asp_neuro import files
 from asp_neuro.bundle.layout import contents, model_sha256
-from asp_neuro.bundle.records import Bundle
+from asp_neuro.bundle.records import FORMAT, Bundle
 from asp_neuro.errors import ConfigError, InputError
 
 MAGIC = b"asp-neuro bundle"  # 16 bytes
@@ -38,7 +38,7 @@ def to_bytes(bundle: Bundle) -> bytes:
     found = contents(bundle)
     check_groups(found)
     image = _image(found)
-    header = HEADER.pack(MAGIC, bundle.version, 0, len(image), hashlib.sha256(image).digest())
+    header = HEADER.pack(MAGIC, FORMAT, 0, len(image), hashlib.sha256(image).digest())
     data = header.ljust(USER_BLOCK, b"\0") + image
     if len(data) > MAX_FILE:
         raise ConfigError(f"the bundle takes {len(data)} bytes, at most {MAX_FILE} are stored")

@@ -1,14 +1,15 @@
 """Arithmetic that gives the same bits on every machine, in every batch, with any number of threads.
 
-What a library may do in its own order (a product, a sum) is made of numbers on a grid, so few that float64 adds them
-without rounding: an integer multiple of the smallest unit below 2^53 (`Linear`, `Product`; checked when they are built)
-or below 2^63 in int64 (`normalise_int`). All else is done element by element with + - * / and square root, which IEEE
-754 rounds the same everywhere; exp and tanh are made of these (library versions of them differ between machines).
+What a library may do in its own order (a product, a sum) is made of whole numbers, so few that none of its sums rounds:
+below 2^24 in float32 before the head (`Linear`), below 2^53 in float64 behind it (`Product`), below 2^63 in int64
+(`normalise_int`); proven from the stored weights when they are built. All else is done element by element with + - * /,
+floor and square root, which IEEE 754 rounds the same everywhere; exp and tanh are made of these (library versions of
+them differ between machines). docs/integers.md writes the whole arithmetic down.
 
-    coordinates    whole steps of 2^-14      activations    of 2^-12, |a| < 2^6      weights     of 2^-20 or coarser
-    membranes      of 2^-MEMBRANE or coarser (`membrane_bits`)                       beliefs     of 2^-24
-    descriptors    of 2^-16                  tanh           of 2^-30                 exp         of 2^-40
-    margins and probabilities                of 2^-30
+    weights        8 bits, a power of two per row (`shift`)        activations    0 .. 255, or -127 .. 127
+    coordinates    whole steps of 2^-14                            descriptors    of 2^-16
+    membranes      of 2^-MEMBRANE or coarser (`membrane_bits`)     beliefs        of 2^-24
+    tanh           of 2^-30       exp    of 2^-40                  margins and probabilities    of 2^-30
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ import math
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.sections import Affine
+from asp_neuro.grid.sections import Affine, Matrix
 
-STEP_BITS, LIMIT_BITS = 12, 18
-STEP = 2.0**STEP_BITS  # activation steps per unit
-LIMIT = 2.0**LIMIT_BITS - 1  # largest activation, in steps
-WEIGHT_BITS, LEAST_WEIGHT_BITS = 20, 8
-WEIGHT_STEP = 2.0**WEIGHT_BITS  # weight steps per unit
-EXACT = 2.0**53  # whole numbers up to here are exact in float64
+EXACT_SINGLE = 2.0**24  # whole numbers up to here are exact in float32
+EXACT = 2.0**53  # and in float64
 EPSILON = 1e-5  # of every LayerNorm
+
+WEIGHT_MAX = 127
+SHIFT_MAX = 24
+UNSIGNED_MAX = 255.0  # activations after a ReLU
+SIGNED_MAX = 127.0  # and elsewhere
 
 MEMBRANE_BITS_MAX = 20
 BELIEF_BITS = 24
+BIAS_BITS = 12  # behind the head a bias has finer steps than the weights
 DESCRIPTOR_BITS = 16
 TANH_BITS = 30
 EXP_BITS = 40
@@ -41,59 +44,84 @@ def on_grid(x: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray(np.rint(x * 2.0**bits) / 2.0**bits)
 
 
-def to_steps(x: np.ndarray, low: float = -LIMIT) -> np.ndarray:
-    """Round to whole activation steps and saturate, in place."""
-    np.rint(x, out=x)
-    return np.clip(x, low, LIMIT, out=x)
+def rounded_shift(x: np.ndarray, bits: int) -> np.ndarray:
+    """Whole numbers over 2^bits, rounded, halves up: (x + 2^(bits - 1)) >> bits."""
+    return np.asarray(np.floor(x * 2.0**-bits + 0.5))
 
 
-def row_steps(x: np.ndarray) -> np.ndarray:
-    """Values [n, D] -> [n, 1] steps per unit with which each row fits: STEP, or a smaller power of two."""
-    _, exponent = np.frexp(np.abs(x).max(axis=1, keepdims=True))  # largest < 2^exponent
-    return np.ldexp(1.0, np.minimum(LIMIT_BITS - exponent, STEP_BITS))
+def to_range(x: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Down to whole numbers, within limits, in place."""
+    np.floor(x, out=x)
+    np.maximum(x, low, out=x)
+    return np.minimum(x, high, out=x)
 
 
 class Linear:
-    """An exact affine map before the head: inputs are integers (in `units` of 1 each), outputs in activation steps."""
+    """x -> (W x + b + half) / 2^shift for whole numbers: what `to_range` makes a rounded result of.
 
-    def __init__(self, name: str, affine: Affine, units: np.ndarray | float, largest: float) -> None:
-        scaled = affine.weight.astype(np.float64) * (np.asarray(units) * STEP)
-        self.weight = np.ascontiguousarray((np.rint(scaled * WEIGHT_STEP) / WEIGHT_STEP).T)  # [n, out]
-        self.bias = np.rint(affine.bias.astype(np.float64) * STEP * WEIGHT_STEP) / WEIGHT_STEP
-        reach = (np.abs(self.weight).sum(axis=0) * largest + np.abs(self.bias)).max() * WEIGHT_STEP
-        if reach >= EXACT:
-            raise ConfigError(f"{name}: sums can reach 2^{np.log2(reach):.1f} steps, exact float64 ends at 2^53")
+    Inputs are bounded by `largest` [in]; `extra` bounds what else is added to the sum. Scaling a row by a power of two
+    changes no bit of a float32 product but its exponent.
+    """
+
+    def __init__(
+        self, name: str, affine: Affine | Matrix, largest: np.ndarray | float, extra: np.ndarray | float = 0.0
+    ) -> None:
+        check_shift(name, affine.shift)
+        weight, scale = affine.weight.astype(np.float64), 2.0 ** -affine.shift.astype(np.float64)
+        bias = affine.bias.astype(np.float64) if isinstance(affine, Affine) else np.zeros(len(scale))
+        bias = bias + np.floor(0.5 / scale)  # the half that makes rounding down rounding to the nearest
+        reach = (np.abs(weight) * largest).sum(axis=1) + np.abs(bias) + extra
+        self.reach = reach * scale  # [out] largest |result|
+        check_exact(name, reach, EXACT_SINGLE, "float32")
+        self.weight = np.ascontiguousarray((weight * scale[:, None]).T, dtype=np.float32)  # [in, out]
+        self.bias = (bias * scale).astype(np.float32)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Without the bias: a maximum may come first."""
         return x @ self.weight
 
 
 class Product:
-    """x -> x W^T without rounding, for x of multiples of 2^-bits within +-largest [n].
+    """x -> 2^-shift W x without rounding, in float64, for x of multiples of 2^-bits within +-largest [n].
 
-    Weights [out, n] take the finest grid, 2^-20 or coarser, on which every sum is proven exact.
+    `exponents` [n] multiply the inputs by powers of two.
     """
 
-    def __init__(self, name: str, weight: np.ndarray, largest: np.ndarray | float, bits: int) -> None:
-        wide = weight.astype(np.float64)
-        reach = float((np.abs(wide) * largest).sum(axis=-1).max())
-        room = 52 - bits - math.frexp(reach)[1]  # reach < 2^exponent, and rounding the weights adds a little
-        self.bits = min(WEIGHT_BITS, room)
-        if self.bits < LEAST_WEIGHT_BITS:
-            raise ConfigError(f"{name}: sums can reach {reach:.3g}; weights would keep {self.bits} bits only")
-        self.weight = on_grid(wide, self.bits)  # [out, n]
+    def __init__(
+        self,
+        name: str,
+        matrix: Affine | Matrix,
+        largest: np.ndarray | float,
+        bits: int,
+        exponents: np.ndarray | None = None,
+    ) -> None:
+        check_shift(name, matrix.shift)
+        scale = 2.0 ** -matrix.shift.astype(np.float64)
+        column = np.ones(matrix.weight.shape[1]) if exponents is None else 2.0 ** exponents.astype(np.float64)
+        whole = matrix.weight * column
+        bias = matrix.bias * 2.0**-BIAS_BITS if isinstance(matrix, Affine) else np.zeros(len(scale))
+        smallest = min(2.0 ** -(bits - float(np.log2(column.min()))), 2.0**-BIAS_BITS)
+        check_exact(name, ((np.abs(whole) * largest).sum(axis=1) + np.abs(bias)) / smallest, EXACT, "float64")
+        self.weight = whole * scale[:, None]  # [out, n]
+        self.bias = bias * scale
         self._columns = np.ascontiguousarray(self.weight.T)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Without the bias."""
         return x @ self._columns
 
 
-def normalise_steps(x: np.ndarray, gain: np.ndarray, bias: np.ndarray, steps: np.ndarray | float = STEP) -> np.ndarray:
-    """LayerNorm of whole steps [..., D], exact up to the final division; returns units, not steps."""
-    width = x.shape[-1]
-    total = x.sum(axis=-1, keepdims=True)
-    spread = width * (x * x).sum(axis=-1, keepdims=True) - total * total  # D^2 times the variance, in steps^2
-    return np.asarray((width * x - total) / np.sqrt(spread + EPSILON * (width * steps) ** 2) * gain + bias)
+def check_shift(name: str, shift: np.ndarray) -> None:
+    """Shifts go to the right, and not too far."""
+    for row in np.flatnonzero((shift < 0) | (shift > SHIFT_MAX))[:1]:
+        raise ConfigError(f"{name}: row {row} is shifted by {shift[row]}, expected 0 to {SHIFT_MAX}")
+
+
+def check_exact(name: str, reach: np.ndarray, limit: float, kind: str) -> None:
+    """Refuse a map one of whose sums could leave the whole numbers that its type holds."""
+    row = int(np.argmax(reach))
+    if not reach[row] < limit:
+        raise ConfigError(f"{name}: sums of row {row} can reach {reach[row]:,.0f}, {kind} is exact below {limit:,.0f}")
 
 
 def membrane_bits(largest: float, n_neurons: int) -> int:
@@ -102,7 +130,10 @@ def membrane_bits(largest: float, n_neurons: int) -> int:
 
 
 def normalise_int(x: np.ndarray, gain: np.ndarray, bias: np.ndarray, bits: int) -> np.ndarray:
-    """LayerNorm of int64 multiples of 2^-bits [n, H]: sums in int64, then one square root and one division."""
+    """LayerNorm of multiples of 2^-bits [n, H]: exact sums, then one square root and one division.
+
+    In int64, or in float64 where n^2 x^2 stays below 2^53.
+    """
     width = x.shape[1]
     total = x.sum(axis=1, keepdims=True)
     spread = width * (x * x).sum(axis=1, keepdims=True) - total * total

@@ -6,15 +6,15 @@ one declaration follow the checks and their messages, the paths in a bundle, the
 and random instances for tests:
 
     @dataclass(frozen=True)
-    class Affine:
-        weight: Array = leaf("f4", "out", "in")
-        bias: Array = leaf("f4", "out")
+    class Matrix:
+        weight: Array = leaf("i1", "out", "in")
+        shift: Array = leaf("i1", "out")
 
     @dataclass(frozen=True)
     class Encoder:
-        edge_in: Affine = part("e1", 6)
-        edge_out: Affine = part("e2", "e1")
-        chunk: Affine | None = part("D", "w")
+        edge_in: Matrix = part("e1", 6)
+        edge_out: Matrix = part("e2", "e1")
+        chunk: Matrix | None = part("D", "w")
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ Dim = str | int
 T = TypeVar("T")
 
 LEAF, PART = "leaf", "part"
+NORM_BITS = 16  # fractional bits of the gains and biases of a LayerNorm
 
 
 _MEMBERS: dict[Any, tuple[Member, ...]] = {}
@@ -217,25 +218,44 @@ def random(
 
 
 @dataclass(frozen=True)
-class Affine:
-    """x -> W x + b."""
+class Matrix:
+    """x -> 2^-shift W x, row by row; 8-bit weights."""
 
-    weight: Array = leaf("f4", "out", "in")
-    bias: Array = leaf("f4", "out")
+    weight: Array = leaf("i1", "out", "in")
+    shift: Array = leaf("i1", "out")
 
     @property
     def n_outputs(self) -> int:
-        return len(self.bias)
+        return len(self.shift)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """x -> 2^-shift (W x + b), row by row; 8-bit weights, the bias in the unit of the sum or a part of it."""
+
+    weight: Array = leaf("i1", "out", "in")
+    bias: Array = leaf("i4", "out")
+    shift: Array = leaf("i1", "out")
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.shift)
 
 
 @dataclass(frozen=True)
 class Norm:
-    """LayerNorm: x -> gain (x - mean x) / sqrt(var x + eps) + bias."""
+    """LayerNorm: x -> gain (x - mean x) / sqrt(var x + eps) + bias, both in units of 2^-NORM_BITS."""
 
-    gain: Array = leaf("f4", "n")
-    bias: Array = leaf("f4", "n")
+    gain: Array = leaf("i4", "n")
+    bias: Array = leaf("i4", "n")
+
+    @property
+    def values(self) -> tuple[Array, Array]:
+        """Gain and bias [n] float64."""
+        return self.gain * 2.0**-NORM_BITS, self.bias * 2.0**-NORM_BITS
 
     @property
     def bound(self) -> Array:
         """[n] float64: the proven largest output, |gain| sqrt(n - 1) + |bias|."""
-        return np.abs(self.gain.astype(np.float64)) * np.sqrt(len(self.gain) - 1.0) + np.abs(self.bias)
+        gain, bias = self.values
+        return np.asarray(np.abs(gain) * np.sqrt(len(gain) - 1.0) + np.abs(bias))

@@ -22,7 +22,7 @@ INVERSE_TEMPERATURES = (0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 class Record:
     """One full-budget run over n clouds: every exit rule can be read off it, cloud by cloud."""
 
-    logits: np.ndarray  # [T, n, C] float32
+    logits: np.ndarray  # [T, n, C] float32, or float64 on the integer grid
     order: np.ndarray  # [T, n]
     labels: np.ndarray  # [n]
     firing_rate: np.ndarray  # [L]
@@ -81,7 +81,7 @@ def evaluate(model: Model, examples: Examples, rule: str = "learned", seed: int 
         batch = examples.batch(index)
         choose = _rule(rule, model, batch.labels, torch.from_numpy(orders[index]))
         played = model.rollout(model.look(batch), choose, n_chunks)
-        logits.append(played.logits.float().numpy())
+        logits.append(played.logits.numpy())
         taken.append(played.order.numpy())
         rates.append(played.firing_rate.numpy() * len(index))
         highest.append(played.max_membrane.double().numpy())

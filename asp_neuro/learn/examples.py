@@ -54,6 +54,11 @@ class Examples:
         )
 
 
+def batch_of(chunks: Chunks) -> Batch:
+    """Clouds as they are, without labels (all 0)."""
+    return Examples(chunks, chunks.groups_of_chunks(), np.zeros(len(chunks), np.int64)).batch(np.arange(len(chunks)))
+
+
 def examples_of(
     clouds: CloudSet, how: Chunking, cache: bool = True, change: Augmentation | None = None, seed: int = 0
 ) -> Examples:

@@ -18,14 +18,16 @@ from asp_neuro.bundle import Bundle, make_golden
 from asp_neuro.data import load_clouds, locate
 from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.heads.bits import STATE_MAX
+from asp_neuro.learn import integers
 from asp_neuro.learn.evaluation import accuracy_at, evaluate
 from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.model import Model
 from asp_neuro.learn.recipe import Recipe
-from asp_neuro.learn.training import load_model
+from asp_neuro.learn.training import enter_deploy, load_model
 from asp_neuro.model.episode import Watched, episodes, play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.spec import ModelSpec
 from asp_neuro.report import say, table
 from asp_neuro.scenes.cloud import Chunking, Chunks
 
@@ -58,13 +60,11 @@ def export(checkpoint: str | Path, data: str | Path | None = None, up: str | Non
     torch.set_num_threads(1)  # so that the same checkpoint gives the same file
     model, recipe, classes, stored = load_model(checkpoint)
     validation = _examples(recipe, classes, "validation", data, up)
-    if not (model.head.deploy and model.head.has_scales):
+    discretised = not model.deploy
+    if discretised:
         _discretise(model, recipe, classes, data, up)
-    perceiver = Perceiver(model.spec(recipe.chunking, classes))
-    record: dict[str, Any] = {
-        "training": stored.get("report", {}),
-        "discretised_at_export": not stored.get("deploy", False),
-    }
+    perceiver = Perceiver(_network(model, recipe, classes, stored, str(checkpoint)))
+    record: dict[str, Any] = {"training": stored.get("report", {}), "discretised_at_export": discretised}
     unseen = "validation" not in recipe.data.also
     measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation, unseen)
     chunks = None if validation is None else validation.chunks[:N_GOLDEN]
@@ -82,6 +82,13 @@ def export(checkpoint: str | Path, data: str | Path | None = None, up: str | Non
     shares = measured or {}
     text = _text(made, measured, agreement)
     return Exported(made, shares.get("float_accuracy"), shares.get("deploy_accuracy"), agreement, text)
+
+
+def _network(model: Model, recipe: Recipe, classes: tuple[str, ...], stored: dict[str, Any], place: str) -> ModelSpec:
+    """The integers that training left in the checkpoint; of a network discretised just now, its own."""
+    if integers.KEY in stored:
+        return integers.from_plain(stored[integers.KEY], place)
+    return model.spec(recipe.chunking, classes)
 
 
 def _examples(
@@ -107,17 +114,15 @@ def _discretise(
     train = _examples(recipe, classes, "train", data, up)
     if train is None:
         raise ConfigError("a checkpoint that never ran on the integer grid needs its training data; give --data")
-    model.head.deploy = False
-    model.head.fix_scales(evaluate(model, train).max_membrane, recipe.train.headroom)
-    model.head.deploy = True
+    enter_deploy(model, train, recipe)
 
 
 def _measure(model: Model, perceiver: Perceiver, examples: Examples, unseen: bool) -> tuple[dict[str, Any], Agreement]:
     """Float model, trained module and exported network side by side, at full budget, on the validation split."""
     trained = evaluate(model, examples)
-    model.head.deploy = False
+    model.deploy = False
     floating = evaluate(model, examples)
-    model.head.deploy = True
+    model.deploy = True
     count, looks = _Count(len(perceiver.head.layers)), []
     engine = Watched(perceiver.new_head(), count)
     for start in range(0, len(examples), BATCH):
@@ -203,6 +208,6 @@ def _text(bundle: Bundle, measured: dict[str, Any] | None, agreement: Agreement 
         lines.append(
             f"as the trained module on the integer grid: {100.0 * agreement.answer:.1f} % of the answers, "
             f"{100.0 * agreement.first_chunks:.1f} % of the first {FIRST} chunks, "
-            f"{100.0 * agreement.order:.1f} % of the whole orders (the host rounds its activations)"
+            f"{100.0 * agreement.order:.1f} % of the whole orders"
         )
     return "\n".join(lines)

@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from asp_neuro.errors import InputError
+from asp_neuro.grid.softmax import margin
 from asp_neuro.heads.bits import DRIVE_BITS
-from asp_neuro.heads.spec import HeadSpec
-from asp_neuro.learn.model import Model
+from asp_neuro.learn.examples import batch_of
+from asp_neuro.learn.integers import first_difference
+from asp_neuro.learn.model import Episode, Model, learned
 from asp_neuro.learn.training import load_model
-from asp_neuro.runtime.machine import Machine
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.look import Answer, Look, answers
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.spec import ModelSpec
+from asp_neuro.runtime.machine import BATCH, Machine, OnAnswer
 
 
-def trained(checkpoint: str | Path, head: HeadSpec) -> Machine:
-    """The module of a checkpoint; refused unless it holds the very integers of `head`."""
-    model, *_ = load_model(checkpoint)
-    if not model.head.has_scales:
+def trained(checkpoint: str | Path, deployed: ModelSpec) -> Machine:
+    """The module of a checkpoint; refused unless it holds the very integers of the deployed network."""
+    model, recipe, classes, _ = load_model(checkpoint)
+    if not model.has_scales:
         raise InputError(f"'{checkpoint}' never ran on the integer grid; there is no integer network to compare")
-    _check_same_network(model, checkpoint, head)
-    model.head.deploy = True
-    return Machine("torch", lambda spec, drives_int: run_head(model, drives_int), any_head=False)
+    apart = first_difference(deployed, model.spec(recipe.chunking, classes))
+    if apart is not None:
+        raise InputError(f"'{checkpoint}' is not what this bundle was made of: they differ in {apart}")
+    return machine(model)
+
+
+def machine(model: Model) -> Machine:
+    """A module that has its scales."""
+    model.deploy = True
+    return Machine(
+        "torch",
+        lambda spec, drives_int: run_head(model, drives_int),
+        lambda perceiver, scenes, rule, batch, told: module_answers(model, perceiver, scenes, rule, batch, told),
+        any_head=False,
+        looks=lambda perceiver, scenes: module_looks(model, perceiver, scenes, ExitRule()),
+    )
 
 
 def run_head(model: Model, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -33,8 +53,55 @@ def run_head(model: Model, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return tuple(torch.stack(x, dim=1).round().to(torch.int64).numpy() for x in (membranes, spikes))
 
 
-def _check_same_network(model: Model, checkpoint: str | Path, head: HeadSpec) -> None:
-    for number, (ours, theirs) in enumerate(zip(head.layers, model.head.spec().layers, strict=True), start=1):
-        for name in ("weight_int", "bias_int", "lambda_int", "theta_int", "theta_fire_int"):
-            if not np.array_equal(getattr(ours, name), getattr(theirs, name)):
-                raise InputError(f"'{checkpoint}' is not what this bundle was made of: layer {number}, {name} differs")
+def module_answers(
+    model: Model,
+    perceiver: Perceiver,
+    scenes: Any,
+    rule: ExitRule,
+    batch: int = BATCH,
+    on_answer: OnAnswer | None = None,
+) -> list[Answer]:
+    """The module's own episodes, with exits."""
+    told: list[Answer] = []
+    for start in range(0, len(scenes), batch):
+        looks = module_looks(model, perceiver, scenes[start : start + batch], rule)
+        for answer in answers(looks, perceiver.model.task, rule):
+            if on_answer is not None:
+                on_answer(len(told), answer)
+            told.append(answer)
+    return told
+
+
+@torch.no_grad()
+def module_looks(model: Model, perceiver: Perceiver, scenes: Any, rule: ExitRule) -> list[Look]:
+    """What the module sees, decides and believes: looks as the deployed network leaves them.
+
+    All scenes of the batch run to the end of the budget; a look holds those that are still under way.
+    """
+    model.eval()
+    episode = model.begin(model.look(batch_of(scenes)))
+    rows, found = np.arange(len(scenes)), []
+    for t in range(1, perceiver.budget + 1):
+        choice = learned(model.policy)(episode)
+        model.observe(episode, choice)
+        look = _look(model, perceiver, episode, choice.argmax(dim=1).numpy(), rule, t, rows)
+        found.append(look)
+        if look.done.all():
+            break
+        rows = rows[~look.done]
+    return found
+
+
+def _look(
+    model: Model, perceiver: Perceiver, episode: Episode, place: np.ndarray, rule: ExitRule, t: int, rows: np.ndarray
+) -> Look:
+    task = perceiver.model.task
+    logits = model.logits(episode.belief, episode.sight.deployed).numpy()[rows, None]
+    gap = task.pool(margin(logits))
+    crossed = rule.crossed(gap)
+    assert episode.drive is not None
+    return Look(
+        t, rows, place[rows], None, None, episode.drive.numpy()[rows] * 2.0**DRIVE_BITS,
+        episode.state.membrane[-1].numpy()[rows], None, episode.belief.numpy()[rows], logits, gap, task.label(logits),
+        crossed, crossed | (t == perceiver.budget),
+    )  # fmt: skip

@@ -5,13 +5,23 @@
 A, B, C, V and skip depend on the current embedding alone, so one step from the carried h equals running the whole
 prefix again. The gates A and B are (1 + z / sqrt(1 + z^2)) / 2 instead of a logistic curve: made of operations that
 IEEE 754 rounds exactly, so the deployed host gives the same bits on every machine. LayerNorm bounds the drive:
-|x_j| <= |gain_j| sqrt(D - 1) + |bias_j|.
+|x_j| <= |gain_j| sqrt(D - 1) + |bias_j|. `gates_on_grid` and `step_on_grid` are the deployed arithmetic, whose values
+`model/mixer.py` itself computes, with the gradients of this one.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from asp_neuro.grid.arithmetic import SIGNED_MAX
+from asp_neuro.heads.bits import DRIVE_BITS
+from asp_neuro.learn.grid import GridRows, Ranges, instead, norm_ints
+from asp_neuro.model.mixer import CARRY_BITS, FRACTION_BITS, GATE_STEP, SKIP_SHIFT_MAX, VALUE_MAX, Gates, MixerSpec
+from asp_neuro.model.mixer import Mixer as DeployedMixer
 
 
 def gate(z: Tensor) -> Tensor:
@@ -28,12 +38,23 @@ class Mixer(nn.Module):
         self.project = nn.Linear(n_inputs, 5 * width)
         self.drive_norm = nn.LayerNorm(width)
         self.width = width
+        self.grid = GridRows(5 * width, n_inputs)
+        self.register_buffer("grid_skip_shift", torch.tensor(0))
+        self.ranges: Ranges | None = None
         with torch.no_grad():
             self.project.bias[:width].fill_(1.2)  # A starts near 0.88: remember
 
+    def _projected(self, embedding: Tensor) -> tuple[Tensor, ...]:
+        normed = self.embedding_norm(embedding)
+        parts = self.project(normed).split(self.width, dim=-1)
+        if self.ranges is not None:
+            for name, x in zip(("normed", "value", "read", "skip"), (normed, *parts[2:])):
+                self.ranges.note(name, x)
+        return parts
+
     def gates(self, embedding: Tensor) -> Tensor:
         """[..., D] -> [..., 4 D]: keep A, input B.V, output C, skip."""
-        a, b, v, c, skip = self.project(self.embedding_norm(embedding)).split(self.width, dim=-1)
+        a, b, v, c, skip = self._projected(embedding)
         return torch.cat([gate(a), gate(b) * v, c, skip], dim=-1)
 
     def step(self, carry: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,3 +62,56 @@ class Mixer(nn.Module):
         keep, write, read, skip = gates.split(self.width, dim=-1)
         carry = torch.addcmul(write, keep, carry)
         return self.drive_norm(torch.addcmul(skip, read, carry)), carry
+
+    # On the integer grid
+
+    @torch.no_grad()
+    def fix_scales(self, seen: Ranges) -> None:
+        """Units from the largest values seen; skip's is a power of two of what it is added to."""
+        normed, value, read = (
+            seen.unit("normed", SIGNED_MAX),
+            seen.unit("value", VALUE_MAX),
+            seen.unit("read", VALUE_MAX),
+        )
+        mixed = value * read * 2.0**-CARRY_BITS
+        shift = min(max(math.ceil(math.log2(seen.unit("skip", VALUE_MAX) / mixed)), 0), SKIP_SHIFT_MAX)
+        self.grid_skip_shift.fill_(shift)
+        units = torch.tensor([GATE_STEP, GATE_STEP, value, read, mixed * 2.0**shift], dtype=torch.float64)
+        self.grid.fix(self.project.weight, self.project.bias, normed, units.repeat_interleave(self.width))
+
+    def spec(self) -> MixerSpec:
+        """The integers."""
+        return MixerSpec(
+            norm_ints(self.embedding_norm.weight, self.embedding_norm.bias, 1.0 / float(self.grid.units_in[0])),
+            self.grid.rows(self.project.weight, self.project.bias).affine(),
+            norm_ints(self.drive_norm.weight, self.drive_norm.bias, 2.0**DRIVE_BITS),
+            int(self.grid_skip_shift),
+        )
+
+    def gates_on_grid(self, embedding: Tensor, deployed: DeployedMixer) -> Tensor:
+        """Embeddings [..., w], whole numbers -> [..., 4 D] float64, whole numbers."""
+        exact = deployed.gates(embedding.detach().flatten(0, -2).numpy())
+        value = torch.cat([torch.from_numpy(part.copy()) for part in exact], dim=-1).view(*embedding.shape[:-1], -1)
+        if not torch.is_grad_enabled():
+            return value
+        a, b, v, c, skip = self._projected(embedding)
+        units = self.grid.unit_out.view(5, -1)[:, 0].tolist()
+        fraction = 2.0**FRACTION_BITS
+        parts = [gate(a) * fraction, gate(b) * v * (2.0**CARRY_BITS / units[2]), c / units[3], skip / units[4]]
+        return instead(torch.cat(parts, dim=-1).double(), value)
+
+    def step_on_grid(self, carry: Tensor, gates: Tensor, deployed: DeployedMixer) -> tuple[Tensor, Tensor]:
+        """Carry [..., D] and gates [..., 4 D], whole numbers -> drive [..., D] in units and the carry after."""
+        keep, write, read, skip = gates.split(self.width, dim=-1)
+        carry = carry.expand_as(keep)
+        asked = Gates(*(part.detach().flatten(0, -2).numpy() for part in (keep, write, read, skip)))
+        drive, after = deployed.advance(carry.detach().flatten(0, -2).numpy(), asked)
+        exact = [torch.from_numpy(x).view(keep.shape) for x in (drive * 2.0**-DRIVE_BITS, after)]
+        if not torch.is_grad_enabled():
+            return exact[0], exact[1]
+        smooth = instead(keep * 2.0**-FRACTION_BITS * carry + write, exact[1])
+        mixed = read * smooth + skip * 2.0 ** int(self.grid_skip_shift)
+        norm = self.drive_norm
+        scaled = mixed / mixed.detach().abs().amax(dim=-1, keepdim=True).clamp_min(1.0)
+        normed = F.layer_norm(scaled, (self.width,), norm.weight.double(), norm.bias.double(), 1e-12)
+        return instead(normed, exact[0]), smooth

@@ -2,49 +2,37 @@
 
     cloud -> chunks + descriptors -> encoder -> mixer -> head -> belief -> policy / exit -> answer
 
-At training all chunks are encoded at once (`look`), and `rollout` plays the episode of every cloud of the batch.
+At training all chunks are encoded at once (`look`), and `rollout` plays the episode of every cloud of the batch. In
+deploy mode the values of a forward pass are those of the deployed network, bit for bit: the encoder computes the same
+whole numbers, and what follows it is computed by the deployed code itself (`Deployed`); gradients are those of the
+smooth functions, at these values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asp_neuro.grid.sections import Affine, Norm
+from asp_neuro.grid.sections import Affine
 from asp_neuro.learn.cloud_encoder import Encoder
+from asp_neuro.learn.grid import GridRows, Ranges, instead, norm_ints
 from asp_neuro.learn.mixer import Mixer
 from asp_neuro.learn.policy import Policy
 from asp_neuro.learn.recipe import ModelRecipe
 from asp_neuro.learn.soft_head import Folded, SpikingHead, State
-from asp_neuro.model.mixer import MixerSpec
-from asp_neuro.model.policy import VISITED, PolicySpec
-from asp_neuro.model.policy import FirstLook as FirstLookSpec
+from asp_neuro.model.belief import Belief
+from asp_neuro.model.mixer import Mixer as DeployedMixer
+from asp_neuro.model.policy import VISITED
+from asp_neuro.model.policy import Policy as DeployedPolicy
 from asp_neuro.model.spec import ModelSpec
-from asp_neuro.scenes.cloud import MOMENT_PARTS, N_DESCRIPTOR, N_MOMENTS, N_OUTLINE, Chunking
-from asp_neuro.scenes.cloud_encoder import CloudSpec
-from asp_neuro.tasks.classify import ClassifySpec
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().float().cpu().numpy().copy()
-
-
-def _folded(weight: Tensor, bias: Tensor) -> Affine:
-    return Affine(_array(weight), _array(bias))
-
-
-def _affine(layer: nn.Linear) -> Affine:
-    return _folded(layer.weight, layer.bias)
-
-
-def _norm(layer: nn.LayerNorm) -> Norm:
-    return Norm(_array(layer.weight), _array(layer.bias))
+from asp_neuro.scenes.cloud import Chunking
+from asp_neuro.scenes.cloud_encoder import BOUND, CloudSpec
+from asp_neuro.tasks.classify import Classify, ClassifySpec
 
 
 class Batch(NamedTuple):
@@ -63,6 +51,16 @@ class Sight(NamedTuple):
     gates: Tensor  # [b, M, 4 D]
     geometry: Tensor  # [b, M, d]
     first: Tensor | None = None  # [b, M] scores of the first look, if it has a scorer of its own
+    deployed: Deployed | None = None  # in deploy mode: who computes the values
+
+
+class Deployed(NamedTuple):
+    """The deployed arithmetic of the present weights, all but the encoder's: a forward pass computes with it."""
+
+    mixer: DeployedMixer
+    belief: Belief
+    policy: DeployedPolicy
+    task: Classify
 
 
 @dataclass
@@ -77,13 +75,21 @@ class Episode:
     visited: Tensor  # [b, M] 0 / 1
     step: int = 0
     mask: bool = True
+    drive: Tensor | None = None  # [b, D] the last one
 
     def scores(self, policy: Policy, detach_belief: bool = False) -> Tensor:
         """[b, M], visited chunks masked out; `detach_belief`: a stop-gradient, from here only the policy learns."""
         if self.step == 0 and self.sight.first is not None:
             return self.sight.first
-        scores = policy(self.belief.detach() if detach_belief else self.belief, self.sight.geometry)
+        scores = self._scores(policy, self.belief.detach() if detach_belief else self.belief)
         return scores + self.visited * VISITED if self.mask else scores
+
+    def _scores(self, policy: Policy, belief: Tensor) -> Tensor:
+        deployed, geometry = self.sight.deployed, self.sight.geometry
+        if deployed is None:
+            return policy(belief, geometry)
+        exact = deployed.policy.scores(belief.detach().numpy(), geometry.detach().numpy())
+        return instead(policy(belief.float(), geometry.float()).double(), exact)
 
 
 class Rollout(NamedTuple):
@@ -111,6 +117,8 @@ class Model(nn.Module):
         self.readout = nn.Linear(how.neurons, n_classes)
         self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)
         self.mask = how.mask
+        self.grid = GridRows(n_classes, how.neurons, behind=True)  # of the read-out
+        self.register_buffer("grid_fixed", torch.tensor(0))
 
     @torch.no_grad()
     def measure(self, batch: Batch) -> None:
@@ -122,81 +130,121 @@ class Model(nn.Module):
         self.policy.centre.copy_(seen.mean(dim=0))
         self.policy.spread.copy_(seen.std(dim=0).clamp_min(1e-3))
 
+    # On the integer grid, or not
+
+    @property
+    def deploy(self) -> bool:
+        """Whether everything runs on the integer grid."""
+        return self.head.deploy
+
+    @deploy.setter
+    def deploy(self, on: bool) -> None:
+        self.head.deploy = on
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether all scales are fixed, which deploy mode needs."""
+        return bool(self.grid_fixed) and self.head.has_scales
+
+    @torch.no_grad()
+    def fix_host_scales(self, batches: Iterable[Batch]) -> None:
+        """Choose units and shifts of the host from activations on training data. Done once, in float mode."""
+        seen, training = Ranges(), self.training
+        self.eval()
+        self.encoder.ranges = self.mixer.ranges = seen
+        for batch in batches:
+            self.look(batch)
+        self.encoder.ranges = self.mixer.ranges = None
+        self.train(training)
+        self.encoder.fix_scales(seen)
+        self.mixer.fix_scales(seen)
+        self.policy.fix_scales()
+        self.grid.fix(self.readout.weight, self.readout.bias, 1.0, 1.0)
+        self.grid_fixed.fill_(1)
+
     @torch.no_grad()
     def spec(self, how: Chunking, classes: tuple[str, ...]) -> ModelSpec:
-        """The deployed model as plain data: normalisation and input scales folded in."""
+        """The deployed model as plain data: its integers, normalisation and input scales folded in."""
+        rows = self.encoder.rows()
+        scene = CloudSpec(
+            **{name: one.matrix() if one.bias is None else one.affine() for name, one in rows.items()}, chunking=how
+        )
         return ModelSpec(
-            scene=self._scene(how),
-            mixer=MixerSpec(
-                _norm(self.mixer.embedding_norm), _affine(self.mixer.project), _norm(self.mixer.drive_norm)
-            ),
+            scene=scene,
+            mixer=self.mixer.spec(),
             head=self.head.spec(),
-            belief=_norm(self.belief_norm),
-            policy=self._policy(),
-            task=ClassifySpec(_affine(self.readout), classes),
+            belief=norm_ints(self.belief_norm.weight, self.belief_norm.bias),
+            policy=self.policy.spec(self.mask),
+            task=ClassifySpec(self._readout(), classes),
             budget=how.n_chunks,
         )
 
-    def _scene(self, how: Chunking) -> CloudSpec:
-        encoder = self.encoder
-        edge_weight, edge_bias = encoder.edge_in.fold()
-        edge_weight = torch.cat([edge_weight[:, :3] / encoder.reach, edge_weight[:, 3:]], dim=1)
-        token_weight, token_bias = encoder.token_in.fold()
-        if encoder.moments:
-            width = [-1 - at * N_MOMENTS // len(MOMENT_PARTS) for at in range(len(MOMENT_PARTS))]
-            token_weight[:, width] /= encoder.reach
-        return CloudSpec(
-            edge_in=_folded(edge_weight, edge_bias),
-            edge_out=_affine(encoder.edge_out),
-            token_in=_folded(token_weight, token_bias),
-            token_out=_affine(encoder.token_out),
-            chunk=None if encoder.chunk is None else _folded(*encoder.chunk.fold()),
-            chunking=how,
-        )
+    def _readout(self) -> Affine:
+        return self.grid.rows(self.readout.weight, self.readout.bias).affine()
 
-    def _policy(self) -> PolicySpec:
-        policy, first = self.policy, None
-        descriptor = policy.from_descriptor.weight / policy.spread
-        if policy.first is not None:  # a chunk's own, lowest and highest: thrice the same scales
-            outline, thrice = policy.first.from_outline, N_OUTLINE // N_DESCRIPTOR
-            weight = outline.weight / policy.spread.repeat(thrice)
-            bias = outline.bias - weight @ policy.centre.repeat(thrice)
-            first = FirstLookSpec(_folded(weight, bias), _array(policy.first.weight))
-        return PolicySpec(
-            from_belief=_array(policy.from_belief.weight),
-            from_descriptor=_folded(descriptor, -descriptor @ policy.centre),
-            score=_array(policy.weight),
-            first=first,
-            scorer=policy.scorer,
-            mask=self.mask,
+    @torch.no_grad()
+    def _deployed(self) -> Deployed:
+        last = self.head.layers[-1]
+        belief = Belief(norm_ints(self.belief_norm.weight, self.belief_norm.bias), last.units(), last.largest())
+        task = ClassifySpec(self._readout(), ("",) * self.readout.out_features)
+        return Deployed(
+            DeployedMixer(self.mixer.spec()),
+            belief,
+            DeployedPolicy(self.policy.spec(self.mask), belief.bound, BOUND),
+            task.task(belief.bound),
         )
 
     def look(self, batch: Batch) -> Sight:
-        embedding = self.encoder(batch.points, batch.members, batch.lists)  # [b, M, D]
         descriptors = batch.descriptors
+        geometry, first = self.policy.geometry(descriptors), self.policy.first_scores(descriptors)
+        if not self.deploy:
+            embedding = self.encoder(batch.points, batch.members, batch.lists)  # [b, M, D]
+            return Sight(self.mixer.gates(embedding), geometry, first)
+        deployed = self._deployed()
+        embedding = self.encoder.on_grid(batch.points, batch.members, batch.lists)
+        outlook = deployed.policy.outlook(descriptors.double().numpy())
         return Sight(
-            self.mixer.gates(embedding), self.policy.geometry(descriptors), self.policy.first_scores(descriptors)
+            self.mixer.gates_on_grid(embedding, deployed.mixer),
+            instead(geometry.double(), outlook.geometry),
+            None if first is None else instead(first.double(), outlook.first),
+            deployed,
         )
 
     def begin(self, sight: Sight) -> Episode:
         b, m = sight.gates.shape[:2]
         folded, state = self.head.fold(), self.head.start(b)
         carry = sight.gates.new_zeros(b, self.mixer.width)
-        return Episode(
-            sight, folded, carry, state, self.belief(state, folded), sight.gates.new_zeros(b, m), mask=self.mask
-        )
+        belief = self.belief(state, folded, sight.deployed)
+        return Episode(sight, folded, carry, state, belief, sight.gates.new_zeros(b, m), mask=self.mask)
 
-    def belief(self, state: State, folded: list[Folded]) -> Tensor:
+    def belief(self, state: State, folded: list[Folded], deployed: Deployed | None) -> Tensor:
         """LayerNorm of the last layer's membrane, in float units."""
         last = state.membrane[-1] / folded[-1].units
-        return self.belief_norm(last.to(self.belief_norm.weight.dtype))
+        smooth = self.belief_norm(last.to(self.belief_norm.weight.dtype))
+        if deployed is None:
+            return smooth
+        return instead(smooth.double(), deployed.belief(state.membrane[-1].detach().numpy()))
+
+    def logits(self, belief: Tensor, deployed: Deployed | None) -> Tensor:
+        """Beliefs [..., H] -> [..., C]."""
+        if deployed is None:
+            return self.readout(belief)
+        exact = deployed.task.linear(belief.detach().flatten(0, -2).numpy())
+        return instead(self.readout(belief.float()).double(), exact)
+
+    def step(self, carry: Tensor, gates: Tensor, deployed: Deployed | None) -> tuple[Tensor, Tensor]:
+        """The mixer's step."""
+        if deployed is None:
+            return self.mixer.step(carry, gates)
+        return self.mixer.step_on_grid(carry, gates, deployed.mixer)
 
     def observe(self, episode: Episode, choice: Tensor) -> None:
         """Take the chosen chunk [b, M] one-hot: advances `episode`."""
+        deployed = episode.sight.deployed
         gates = (choice.unsqueeze(1) @ episode.sight.gates).squeeze(1)
-        drive, episode.carry = self.mixer.step(episode.carry, gates)
-        episode.state = self.head.step(drive, episode.state, episode.folded)
-        episode.belief = self.belief(episode.state, episode.folded)
+        episode.drive, episode.carry = self.step(episode.carry, gates, deployed)
+        episode.state = self.head.step(episode.drive, episode.state, episode.folded)
+        episode.belief = self.belief(episode.state, episode.folded, deployed)
         episode.visited = torch.maximum(episode.visited, choice.detach())
         episode.step += 1
 
@@ -204,10 +252,11 @@ class Model(nn.Module):
     def peek(self, episode: Episode) -> Tensor:
         """Logits [b, M, C] that each chunk would lead to, one step ahead; nothing advances."""
         b, m = episode.visited.shape
-        drive, _ = self.mixer.step(episode.carry.unsqueeze(1), episode.sight.gates)
+        deployed = episode.sight.deployed
+        drive, _ = self.step(episode.carry.unsqueeze(1), episode.sight.gates, deployed)
         spread = State(*(tuple(x.repeat_interleave(m, dim=0) for x in layers) for layers in episode.state))
         after = self.head.step(drive.reshape(b * m, -1), spread, episode.folded)
-        return self.readout(self.belief(after, episode.folded)).view(b, m, -1)
+        return self.logits(self.belief(after, episode.folded, deployed), deployed).view(b, m, -1)
 
     def rollout(self, sight: Sight, choose: Choose, n_steps: int) -> Rollout:
         """Play `n_steps` observations with the given rule."""
@@ -225,7 +274,7 @@ class Model(nn.Module):
             highest = [torch.stack([s.membrane[k] for s in states]).abs().amax(dim=(0, 1)) for k in layers]
             highest = [u / constants.units for u, constants in zip(highest, episode.folded, strict=True)]
         return Rollout(
-            self.readout(torch.stack(beliefs)),
+            self.logits(torch.stack(beliefs), sight.deployed),
             torch.stack(order).argmax(dim=2),
             torch.stack(rates),
             torch.stack(highest),

@@ -11,9 +11,13 @@ w_g . tanh(W_g g_m), both inputs without their interaction).
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from asp_neuro.learn.grid import GridRows
+from asp_neuro.model.policy import FirstLook as FirstLookSpec
+from asp_neuro.model.policy import PolicySpec
 from asp_neuro.scenes.cloud import N_DESCRIPTOR, N_OUTLINE
 
 
@@ -29,6 +33,10 @@ class Policy(nn.Module):
         self.register_buffer("spread", torch.ones(N_DESCRIPTOR))
         self.scorer = scorer
         self.first = FirstLook(first_look) if first_look else None
+        shapes = {"from_belief": (width, n_belief), "from_descriptor": (width, N_DESCRIPTOR), "score": (1, width)}
+        if first_look:
+            shapes |= {"outline": (first_look, N_OUTLINE), "first_score": (1, first_look)}
+        self.grid = nn.ModuleDict({name: GridRows(*shape, behind=True) for name, shape in shapes.items()})
 
     def standardised(self, descriptors: Tensor) -> Tensor:
         return (descriptors - self.centre) / self.spread
@@ -50,6 +58,50 @@ class Policy(nn.Module):
         if self.scorer == "geometry":
             return torch.tanh(geometry) @ self.weight
         return torch.tanh(self.from_belief(belief)[:, None, :] + geometry) @ self.weight
+
+    # On the integer grid
+
+    def maps(self) -> dict[str, tuple[Tensor, Tensor | None]]:
+        """Weight and bias of every map as deployed: on descriptors as they are."""
+        own = self.from_descriptor.weight / self.spread
+        found: dict[str, tuple[Tensor, Tensor | None]] = {
+            "from_belief": (self.from_belief.weight, None),
+            "from_descriptor": (own, -own @ self.centre),
+            "score": (self.weight[None], None),
+        }
+        if self.first is not None:  # a chunk's own, lowest and highest: thrice the same scales
+            outline, thrice = self.first.from_outline, N_OUTLINE // N_DESCRIPTOR
+            weight = outline.weight / self.spread.repeat(thrice)
+            found["outline"] = weight, outline.bias - weight @ self.centre.repeat(thrice)
+            found["first_score"] = self.first.weight[None], None
+        return found
+
+    def exponents(self) -> Tensor:
+        """[8] powers of two that bring the descriptors to a common size."""
+        return -torch.log2(self.spread.double()).round()
+
+    @torch.no_grad()
+    def fix_scales(self) -> None:
+        size = 2.0 ** -self.exponents()
+        units = {"from_descriptor": size, "outline": size.repeat(N_OUTLINE // N_DESCRIPTOR)}
+        for name, (weight, bias) in self.maps().items():
+            self.grid[name].fix(weight, bias, units.get(name, 1.0), 1.0)
+
+    def spec(self, mask: bool) -> PolicySpec:
+        """The integers."""
+        rows = {name: self.grid[name].rows(*affine) for name, affine in self.maps().items()}
+        first = None
+        if self.first is not None:
+            first = FirstLookSpec(rows["outline"].affine(), rows["first_score"].matrix())
+        return PolicySpec(
+            from_belief=rows["from_belief"].matrix(),
+            from_descriptor=rows["from_descriptor"].affine(),
+            score=rows["score"].matrix(),
+            exponents=self.exponents().numpy().astype(np.int8),
+            first=first,
+            scorer=self.scorer,
+            mask=mask,
+        )
 
 
 class FirstLook(nn.Module):

@@ -215,6 +215,14 @@ class Dense(Block):
         _, fired = self.run(x.permute(2, 0, 1), folded, rest_state, rest_state, deploy=False)
         return fired.permute(1, 2, 0)
 
+    def units(self) -> np.ndarray:
+        """[H] integer steps per float unit in deploy mode."""
+        return self.factor.cpu().numpy() * 2.0 ** int(self.state_bits)
+
+    def largest(self) -> float:
+        """The largest membrane that deploy mode can hold, in float units."""
+        return float(-STATE_MIN / self.units().min())
+
     def layer_spec(self) -> LayerSpec:
         """The integers of deploy mode, as plain data."""
         with torch.no_grad():

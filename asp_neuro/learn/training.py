@@ -1,4 +1,4 @@
-"""Training, from a recipe to `model.pt`: float first, then quantisation-aware, with the head on the integer grid.
+"""Training, from a recipe to `model.pt`: float first, then quantisation-aware, on the integer grid.
 
 Every random number of an epoch follows from (seed, epoch), and the state is saved at the end of each: a run that is
 killed at any moment and resumed ends with the same weights, bit for bit, as one that was left alone. Under `torchrun`
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from asp_neuro import files
 from asp_neuro.errors import AspError, ConfigError, InputError
-from asp_neuro.learn import checkpoint, losses
+from asp_neuro.learn import checkpoint, integers, losses
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.cloud_encoder import over_processes
 from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood
@@ -33,6 +33,7 @@ from asp_neuro.learn.policy import gumbel, sample
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.model.policy import VISITED
 
+N_RANGES, RANGES_BATCH = 512, 32  # training clouds that the ranges of the host's activations are taken from
 ANEW = "start anew with --force, or name another --out"
 
 
@@ -114,12 +115,17 @@ def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool =
     if any(key in given and given[key].shape != own[key].shape for key in policy):
         given.update({key: own[key] for key in policy})
     given.update({key: own[key] for key in policy if key.startswith("policy.first.") and key not in given})
-    odd = [key for key in own if key not in given or given[key].shape != own[key].shape]
+    odd = [key for key in own if not is_scale(key) and (key not in given or given[key].shape != own[key].shape)]
     if odd:
         raise ConfigError(f"train.start = '{name}': its part '{odd[0]}' does not fit this recipe's [model]")
-    kept = {k: given[k] for k in own if whole or not k.endswith((".factor", ".state_bits"))}  # or they are found again
+    kept = {k: given[k] for k in own if k in given and (whole or not is_scale(k))}  # or they are found again
     model.load_state_dict({**own, **kept})
-    model.head.deploy = whole and bool(stored.get("deploy", False))
+    model.deploy = whole and bool(stored.get("deploy", False)) and model.has_scales
+
+
+def is_scale(key: str) -> bool:
+    """Whether an entry of a state dict is a scale of the integer grid: fixed when deploy mode begins, not trained."""
+    return key.endswith((".factor", ".state_bits")) or ".grid" in f".{key}"
 
 
 def class_weight(labels: np.ndarray, n_classes: int, power: float) -> Tensor:
@@ -188,7 +194,7 @@ def mixed_sight(sight: Sight, mix: Mixup) -> Sight:
     foreign = mix.foreign > 0.0
     gates, geometry = (torch.where(foreign[..., None], part[mix.partner], part) for part in sight[:2])
     first = None if sight.first is None else torch.where(foreign, sight.first[mix.partner], sight.first)
-    return Sight(gates, geometry, first)
+    return Sight(gates, geometry, first, sight.deployed)
 
 
 def batch_loss(
@@ -224,23 +230,25 @@ def batch_loss(
             likelihood = likelihood + episode.visited * VISITED
             imitation_losses.append(losses.imitation(scores[pure], likelihood[pure], 1.0, n_total))
         sampled = sample(scores, gumbel_temperature, gumbel_noise[episode.step])
-        return torch.addcmul(random_choice[episode.step], sampled, 1.0 - takes_random)
+        fixed, free = random_choice[episode.step].to(scores.dtype), 1.0 - takes_random.to(scores.dtype)
+        return torch.addcmul(fixed, sampled, free)
 
     sight, mixed = model.look(batch), None
     if mix is not None:
         sight = mixed_sight(sight, mix)
         mixed = batch.labels[mix.partner], foreign_share(random_choice, mix.foreign)
     played = model.rollout(sight, choose, noise.shape[0])
+    logits = played.logits.to(noise.dtype)
     loss = losses.cross_entropy(
-        played.logits, batch.labels, how.label_smoothing, n_total, run.class_weight, how.step_weight_power, mixed
+        logits, batch.labels, how.label_smoothing, n_total, run.class_weight, how.step_weight_power, mixed
     )
     if how.tet > 0.0:
-        loss = loss + how.tet * losses.tet(played.logits, n_total)
+        loss = loss + how.tet * losses.tet(logits, n_total)
     if imitation_losses:
         loss = loss + how.imitation * torch.stack(imitation_losses).mean()
     if teacher is not None and how.distillation > 0.0:
         loss = loss + how.distillation * losses.distillation(
-            played.logits[:, pure], teacher[pure], how.distillation_temperature, n_total
+            logits[:, pure], teacher[pure], how.distillation_temperature, n_total
         )
     if how.firing_rate_penalty > 0.0:
         whole = over_processes(played.firing_rate * len(batch.labels)) / n_total  # the penalty is not linear in it
@@ -327,11 +335,13 @@ def sum_gradients(parameters: list[Tensor]) -> None:
             offset += p.grad.numel()
 
 
-def enter_deploy(run: Run, examples: Examples) -> None:
-    """Fix row factors and state scales from the training data, and go on on the integer grid."""
-    seen = evaluate(run.model, examples, "learned")
-    run.model.head.fix_scales(seen.max_membrane, run.recipe.train.headroom)
-    run.model.head.deploy = True
+def enter_deploy(model: Model, examples: Examples, recipe: Recipe) -> None:
+    """Fix all scales from the training data, and go on on the integer grid."""
+    model.deploy = False
+    some = np.sort(np.random.default_rng(recipe.seed).permutation(len(examples))[:N_RANGES])
+    model.fix_host_scales(examples.batch(part) for part in np.array_split(some, -(-len(some) // RANGES_BATCH)))
+    model.head.fix_scales(evaluate(model, examples, "learned").max_membrane, recipe.train.headroom)
+    model.deploy = True
 
 
 class Averaged:
@@ -380,11 +390,11 @@ def train(
     first_deploy = recipe.train.epochs - recipe.train.qat_epochs
     while run.epoch < recipe.train.epochs:
         began = time.perf_counter()
-        if run.epoch == first_deploy and recipe.train.qat_epochs and not run.model.head.deploy:
+        if run.epoch == first_deploy and recipe.train.qat_epochs and not run.model.deploy:
             with Averaged(run) as model:
                 run.before_deploy = accuracy_at(evaluate(model, validation))
-            enter_deploy(run, examples)
-            show.say(f"epoch {run.epoch + 1}: the head runs on the integer grid from here")
+            enter_deploy(run.model, examples, recipe)
+            show.say(f"epoch {run.epoch + 1}: everything runs on the integer grid from here")
         try:
             row: dict[str, Any] = train_epoch(run, examples, show)
         except DivergedError as error:
@@ -398,7 +408,7 @@ def train(
             epoch=run.epoch,
             accuracy_at=accuracy_at(record),
             negative_log_likelihood=negative_log_likelihood(record),
-            deploy=run.model.head.deploy,
+            deploy=run.model.deploy,
             seconds=round(run.seconds, 2),
         )
         run.history.append(row)
@@ -424,10 +434,10 @@ def _finish(run: Run, labels: np.ndarray, validation: Examples, out: Path, part:
         if run.recipe.train.logit_adjustment > 0.0:
             adjust_logits(model, labels, run.recipe.train.logit_adjustment)
         deployed = evaluate(model, validation)
-        was = model.head.deploy
-        model.head.deploy = False
+        was = model.deploy
+        model.deploy = False
         floating = evaluate(model, validation)
-        model.head.deploy = was
+        model.deploy = was
         report = {
             "out": str(out),
             "recipe": run.recipe.name,
@@ -445,6 +455,8 @@ def _finish(run: Run, labels: np.ndarray, validation: Examples, out: Path, part:
         if main:
             content = {k: v for k, v in _state(run).items() if k in ("recipe", "classes", "deploy")}
             kept = {k: v for k, v in report.items() if k != "out"}  # a place on this machine is nobody else's business
+            if was:
+                content[integers.KEY] = integers.to_plain(model.spec(run.recipe.chunking, run.classes))
             checkpoint.save(out, {**content, "model": model.state_dict(), "report": kept, "history": run.history})
             part.unlink(missing_ok=True)
     return report
@@ -455,7 +467,7 @@ def _state(run: Run) -> dict[str, Any]:
         "recipe": run.recipe.as_dict(),
         "classes": list(run.classes),
         "model": run.model.state_dict(),
-        "deploy": run.model.head.deploy,
+        "deploy": run.model.deploy,
         "average": run.average,
         "optimiser": run.optimiser.state_dict(),
         "epoch": run.epoch,
@@ -483,10 +495,12 @@ def _resume(part: Path, recipe: Recipe, classes: tuple[str, ...], examples: Exam
 
 def _load_weights(model: Model, stored: dict[str, Any], path: Path) -> None:
     try:
-        model.load_state_dict(stored["model"])
+        given = stored["model"]
+        own = {key: value for key, value in model.state_dict().items() if is_scale(key)}  # older files lack some
+        model.load_state_dict({**own, **given})
     except (RuntimeError, AttributeError, TypeError) as error:
         raise InputError(f"'{path}': the weights do not fit the recipe ({str(error).splitlines()[0]})") from None
-    model.head.deploy = bool(stored.get("deploy", False))
+    model.deploy = bool(stored.get("deploy", False)) and model.has_scales
 
 
 def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[str, Any]]:

@@ -16,7 +16,7 @@ class Belief:
     def __init__(self, norm: Norm, units: np.ndarray, largest: float) -> None:
         self.norm, self.units = norm, units
         self.bits = membrane_bits(largest, len(units))
-        self.gain, self.bias = norm.gain.astype(np.float64), norm.bias.astype(np.float64)
+        self.gain, self.bias = norm.values
         self.bound = norm.bound + 2.0**-BELIEF_BITS  # [H]
 
     @property

@@ -3,34 +3,51 @@
     h <- A(e) . h + B(e) . V(e)          x = LayerNorm(C(e) . h + skip(e))
 
 A, B, C, V and skip depend on the current embedding alone, so one step from the carried h equals running the whole
-prefix again. What is read from the carry has no bound (it grows with every observation, in trained models to
-hundreds): a row that does not fit takes coarser steps of its own (`row_steps`). `learn/mixer.py` is the trained twin.
+prefix again. Whole numbers throughout (docs/integers.md), held in float64 once the product is done:
+
+    a, b           -127 .. 127, in steps of 2^-4; A and B follow from a table of 12-bit fractions
+    v, c, skip     -2047 .. 2047, each in a unit of its own
+    h              in sixteenths of v's unit; A < 1 keeps it below 2^23, however long an episode is
+    c h + skip     brought to at most 19 bits, row by row, by a shift: LayerNorm does not mind
+
+`learn/mixer.py` is the trained twin.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.arithmetic import LIMIT, STEP, Linear, gate, normalise_steps, row_steps, to_steps
+from asp_neuro.grid.arithmetic import SIGNED_MAX, Linear, gate, normalise_int, rounded_shift, to_range
 from asp_neuro.grid.sections import Affine, Norm, check, part
-from asp_neuro.heads.bits import DRIVE_BITS, DRIVE_MAX
+from asp_neuro.heads.bits import DRIVE_MAX
+
+GATE_STEP = 2.0**-4  # of a and b
+FRACTION_BITS = 12  # of A and B
+CARRY_BITS = 4  # what the carry has beyond v's unit
+VALUE_MAX = 2.0**11 - 1.0  # of v, c and skip
+SKIP_SHIFT_MAX = 24
+GATES = np.rint(gate(np.arange(-128, 128) * GATE_STEP) * 2.0**FRACTION_BITS)  # of a + 128
 
 
 @dataclass(frozen=True)
 class MixerSpec:
     """D is the width of carry and drive, w that of an embedding."""
 
-    embedding: Norm = part("w")
-    gates: Affine = part("5 D", "w")  # A, B, V, C, skip
-    drive: Norm = part("D")
+    embedding: Norm = part("w")  # in steps of 8 bits
+    gates: Affine = part("5 D", "w")  # a, b, v, c, skip
+    drive: Norm = part("D")  # in steps of the head's drive
+    skip_shift: int = 0  # skip's unit is 2^skip_shift times that of c h
 
     def __post_init__(self) -> None:
         sizes = check(self, "mixer")
         if sizes["5 D"] != 5 * sizes["D"]:
             raise ConfigError(f"mixer: {sizes['5 D']} gates for a drive of width {sizes['D']}, expected 5 of each")
+        if not 0 <= self.skip_shift <= SKIP_SHIFT_MAX:
+            raise ConfigError(f"mixer: skip_shift = {self.skip_shift}, expected 0 to {SKIP_SHIFT_MAX}")
 
     @property
     def width(self) -> int:
@@ -42,11 +59,20 @@ class MixerSpec:
 
     def drive_bound(self) -> np.ndarray:
         """[D] proven largest |drive_int|."""
-        return np.minimum(np.ceil(self.drive.bound * 2.0**DRIVE_BITS), DRIVE_MAX)
+        return np.minimum(np.ceil(self.drive.bound), DRIVE_MAX)
 
     def macs(self) -> float:
         """Of a step: the gates, keep . h + write, read . h + skip."""
         return self.gates.weight.size + 2 * self.width
+
+
+class Gates(NamedTuple):
+    """What an embedding asks of the carry, [b, D] whole numbers each."""
+
+    keep: np.ndarray  # A
+    write: np.ndarray  # B v, in units of the carry
+    read: np.ndarray  # c
+    skip: np.ndarray
 
 
 class Mixer:
@@ -54,25 +80,41 @@ class Mixer:
 
     def __init__(self, spec: MixerSpec) -> None:
         self.spec = spec
-        self.project = Linear("mixer: gates", spec.gates, 1.0 / STEP, LIMIT)
-        self.embedding, self.drive_norm = (
-            (norm.gain.astype(np.float64), norm.bias.astype(np.float64)) for norm in (spec.embedding, spec.drive)
-        )
+        self.project = Linear("mixer: gates", spec.gates, SIGNED_MAX)
+        self.embedding, self.drive_norm = spec.embedding.values, spec.drive.values
+        self.room = 26 - int(np.frexp(float(spec.width))[1])  # bits b with D^2 2^(2 b) < 2^53
 
     def start(self, batch: int) -> np.ndarray:
         """The carry before the first observation, [b, D]."""
         return np.zeros((batch, self.spec.width))
 
     def step(self, carry: np.ndarray, embedding: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Carry [b, D] and embeddings [b, w] in steps -> drive_int [b, D] (whole numbers) and the carry after."""
-        normed = normalise_steps(embedding, *self.embedding) * STEP
-        out = (self.project(to_steps(normed)) + self.project.bias) / STEP
-        keep, write, value, read, skip = np.split(out, 5, axis=1)
-        carry = gate(keep) * carry + gate(write) * value
-        return self.drive(read * carry + skip), carry
+        """Carry [b, D] and embeddings [b, w] -> drive_int [b, D] (whole numbers) and the carry after."""
+        return self.advance(carry, self.gates(embedding))
+
+    def gates(self, embedding: np.ndarray) -> Gates:
+        """Embeddings [b, w], whole numbers of 8 bits -> what they ask of the carry."""
+        normed = np.rint(normalise_int(embedding.astype(np.float64), *self.embedding, 0))
+        out = self.project(np.clip(normed, -SIGNED_MAX, SIGNED_MAX).astype(np.float32))
+        out += self.project.bias
+        d = self.spec.width
+        keep, write = _split(GATES[to_range(out[:, : 2 * d], -SIGNED_MAX, SIGNED_MAX).astype(np.intp) + 128], 2)
+        value, read, skip = _split(to_range(out[:, 2 * d :], -VALUE_MAX, VALUE_MAX).astype(np.float64), 3)
+        return Gates(keep, rounded_shift(write * value, FRACTION_BITS - CARRY_BITS), read, skip)
+
+    def advance(self, carry: np.ndarray, gates: Gates) -> tuple[np.ndarray, np.ndarray]:
+        """One step of the carry [b, D]: the drive and the carry after."""
+        carry = rounded_shift(gates.keep * carry, FRACTION_BITS) + gates.write
+        return self.drive(gates.read * carry + gates.skip * 2.0**self.spec.skip_shift), carry
 
     def drive(self, mixed: np.ndarray) -> np.ndarray:
-        """What is read from the carry [b, D] in units -> drive_int [b, D], whole numbers."""
-        steps = row_steps(mixed)
-        normed = normalise_steps(to_steps(mixed * steps), *self.drive_norm, steps)
-        return np.asarray(np.clip(np.rint(normed * 2.0**DRIVE_BITS), -DRIVE_MAX, DRIVE_MAX))
+        """What is read from the carry [b, D], whole numbers -> drive_int [b, D], whole numbers."""
+        _, exponent = np.frexp(np.abs(mixed).max(axis=1, keepdims=True))  # largest < 2^exponent
+        steps = np.floor(np.ldexp(mixed, np.minimum(self.room - exponent, 0)) + 0.5)
+        normed = np.rint(normalise_int(steps, *self.drive_norm, 0))
+        return np.asarray(np.clip(normed, -DRIVE_MAX, DRIVE_MAX))
+
+
+def _split(values: np.ndarray, n: int) -> np.ndarray:
+    """[b, n D] -> n of [b, D]."""
+    return values.reshape(len(values), n, -1).swapaxes(0, 1)

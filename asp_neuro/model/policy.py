@@ -17,9 +17,10 @@ import numpy as np
 
 from asp_neuro.errors import ConfigError, nearest
 from asp_neuro.grid.arithmetic import BELIEF_BITS, DESCRIPTOR_BITS, TANH_BITS, Product, tanh
-from asp_neuro.grid.sections import Affine, Array, check, leaf, part
+from asp_neuro.grid.sections import Affine, Array, Matrix, check, leaf, part
 
 SCORERS = ("bilinear", "geometry", "belief", "additive")
+EXPONENT_MAX = 12
 VISITED = -1e9  # masks a visited place; never -inf, which turns into NaN in a softmax over nothing
 
 
@@ -28,16 +29,17 @@ class FirstLook:
     """A scorer of f units on a place's own descriptor, and the lowest and the highest of its scene."""
 
     outline: Affine = part("f", "3 g")
-    score: Array = leaf("f4", "f")
+    score: Matrix = part(1, "f")
 
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """d units on beliefs of width H and descriptors of width g."""
+    """d units on beliefs of width H and descriptors of width g, each multiplied by a power of two."""
 
-    from_belief: Array = leaf("f4", "d", "H")
+    from_belief: Matrix = part("d", "H")
     from_descriptor: Affine = part("d", "g")
-    score: Array = leaf("f4", "d")
+    score: Matrix = part(1, "d")
+    exponents: Array = leaf("i1", "g")  # of the descriptors' powers of two: they differ in size
     first: FirstLook | None = part("f", "3 g", default=None)
     scorer: str = "bilinear"
     mask: bool = True  # False: a place may be taken again
@@ -46,12 +48,14 @@ class PolicySpec:
         sizes = check(self, "policy")
         if self.first is not None and sizes["3 g"] != 3 * sizes["g"]:
             raise ConfigError(f"policy: first/outline takes {sizes['3 g']} inputs, expected 3 x {sizes['g']}")
+        if not (np.abs(self.exponents.astype(int)) <= EXPONENT_MAX).all():
+            raise ConfigError(f"policy: exponents {self.exponents.tolist()}, expected at most {EXPONENT_MAX} in size")
         if self.scorer not in SCORERS:
             raise ConfigError(f"policy: unknown scorer '{self.scorer}'{nearest(self.scorer, SCORERS)}")
 
     @property
     def n_inputs(self) -> int:
-        return int(self.from_belief.shape[1])
+        return int(self.from_belief.weight.shape[1])
 
     @property
     def n_descriptors(self) -> int:
@@ -65,7 +69,7 @@ class PolicySpec:
     def macs(self, n_places: int) -> float:
         """Of the scores before an observation."""
         looks = self.scorer in ("bilinear", "belief")
-        return looks * self.from_belief.size + n_places * self.score.size
+        return looks * self.from_belief.weight.size + n_places * self.score.weight.size
 
     def macs_once(self, n_places: int) -> float:
         """Once per scene: the descriptors' part, and the first look, whose outline counts once for all places."""
@@ -98,33 +102,31 @@ class Policy:
     def __init__(self, spec: PolicySpec, belief_bound: np.ndarray, descriptor_bound: np.ndarray) -> None:
         self.spec = spec
         self.from_belief = Product("policy: from_belief", spec.from_belief, belief_bound, BELIEF_BITS)
-        own, first = spec.from_descriptor, spec.first
-        self.from_descriptor = Product("policy: from_descriptor", own.weight, descriptor_bound, DESCRIPTOR_BITS)
-        self.bias = own.bias.astype(np.float64)
-        self.score = Product("policy: score", spec.score[None], 1.0, TANH_BITS)
-        if first is not None:
-            mine, ends = np.split(first.outline.weight, [spec.n_descriptors], axis=1)
-            self.first_own = Product("policy: first/outline", mine, descriptor_bound, DESCRIPTOR_BITS)
-            bound = np.tile(descriptor_bound, 2)
-            self.first_ends = Product("policy: first/outline", ends, bound, DESCRIPTOR_BITS)
-            self.first_bias = first.outline.bias.astype(np.float64)
-            self.first_score = Product("policy: first/score", first.score[None], 1.0, TANH_BITS)
+        geometry = (descriptor_bound, DESCRIPTOR_BITS, spec.exponents)
+        self.from_descriptor = Product("policy: from_descriptor", spec.from_descriptor, *geometry)
+        self.score = Product("policy: score", spec.score, 1.0, TANH_BITS)
+        if spec.first is not None:
+            thrice = (np.tile(descriptor_bound, 3), DESCRIPTOR_BITS, np.tile(spec.exponents, 3))
+            self.first = Product("policy: first/outline", spec.first.outline, *thrice)
+            self.first_score = Product("policy: first/score", spec.first.score, 1.0, TANH_BITS)
 
     def outlook(self, descriptors: np.ndarray) -> Outlook:
         """Descriptors [n, M, g] -> what does not change while looking."""
         if self.spec.scorer == "belief":
-            geometry = np.zeros((*descriptors.shape[:2], len(self.spec.score)))
+            geometry = np.zeros((*descriptors.shape[:2], self.spec.from_belief.n_outputs))
         else:
-            geometry = self.from_descriptor(descriptors) + self.bias
+            geometry = self.from_descriptor(descriptors) + self.from_descriptor.bias
         return Outlook(geometry, self.first_scores(descriptors))
 
     def first_scores(self, descriptors: np.ndarray) -> np.ndarray | None:
         """Descriptors [n, M, g] -> scores [n, M] of the first look, if it has a scorer of its own."""
         if self.spec.first is None:
             return None
+        n_own = self.spec.n_descriptors
         ends = np.concatenate([descriptors.min(axis=1), descriptors.max(axis=1)], axis=1)
-        outline = self.first_ends(ends) + self.first_bias
-        return self.first_score(tanh(self.first_own(descriptors) + outline[:, None]))[..., 0]
+        outline = ends @ self.first.weight[:, n_own:].T + self.first.bias
+        alone = descriptors @ self.first.weight[:, :n_own].T
+        return self.first_score(tanh(alone + outline[:, None]))[..., 0]
 
     def scores(self, belief: np.ndarray, geometry: np.ndarray) -> np.ndarray:
         """Beliefs [b, H] and geometry [b, M, d] -> scores [b, M]."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from asp_neuro import plain
 from asp_neuro.errors import ConfigError, MissingError, nearest
-from asp_neuro.heads.bits import DRIVE_BITS, DRIVE_MAX
+from asp_neuro.heads.bits import DRIVE_MAX
 from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.heads.spec import HeadSpec, synaptic_reach
@@ -512,5 +512,6 @@ def check(
 def probe_drives(mixer: MixerSpec, seed: int = 0) -> np.ndarray:
     """[T, b, n] int64: LayerNorm gives a drive the mean and the spread that its bias and gain say."""
     rng = np.random.default_rng(seed)
-    drive = rng.normal(size=(PROBE_STEPS, PROBE_CLOUDS, mixer.width)) * mixer.drive.gain + mixer.drive.bias
-    return np.clip(np.rint(drive * 2.0**DRIVE_BITS), -DRIVE_MAX, DRIVE_MAX).astype(np.int64)
+    gain, bias = mixer.drive.values
+    drive = rng.normal(size=(PROBE_STEPS, PROBE_CLOUDS, mixer.width)) * gain + bias
+    return np.clip(np.rint(drive), -DRIVE_MAX, DRIVE_MAX).astype(np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.look import Answer
+from asp_neuro.model.look import Answer, Look
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.report import progress
 
@@ -18,6 +18,7 @@ BATCH = 256
 
 OnAnswer = Callable[[int, Answer], None]
 RunHead = Callable[[HeadSpec, np.ndarray], tuple[np.ndarray, np.ndarray]]  # drives [T, b, n] -> membranes, spikes
+Looks = Callable[[Perceiver, Any], list[Look]]  # scenes at full budget
 Answers = Callable[[Perceiver, Any, ExitRule, int, OnAnswer], list[Answer]]  # scenes, rule, batch size, listener
 
 
@@ -29,6 +30,7 @@ class Machine:
     run_head: RunHead | None = None
     answers: Answers | None = None
     any_head: bool = True  # False: it has weights of its own, and runs that head only
+    looks: Looks | None = None  # with a host of its own
 
 
 def fast_head(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,12 +18,13 @@ from asp_neuro.heads.soft.layer import LEAK_MAX, LayerSpec
 from asp_neuro.heads.soft.membrane import align_shift
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.exit import ExitRule
-from asp_neuro.model.look import Answer
+from asp_neuro.model.look import Answer, Look
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.runtime.machine import FAST, Machine, RunHead
 
 N_RANDOM = 3
 COMPARED = ("drives", "spikes", "membranes", "answers", "orders", "exits")
+LOOKED = ("drive_int", "membrane", "place", "belief", "logits", "margin", "label")
 ANSWERED = ("order", "observations", "exit", "label", "labels", "membrane", "margins", "probability", "probabilities")
 WORDS = {"membrane": "last membrane", "margins": "margin"}
 
@@ -88,6 +89,21 @@ def compare_host(findings: Findings, bundle: Bundle) -> None:
         values = {"expected": int(expected[step, cloud, channel]), "found": int(found[step, cloud, channel])}
         place = {"engine": "host", "where": "golden clouds", "what": "drives", "cloud": cloud, "step": step + 1}
         findings.note(len(wrong), {**place, "channel": channel, **values})
+
+
+def compare_looks(findings: Findings, name: str, ids: list[str], expected: list[Look], found: list[Look]) -> None:
+    """The whole episodes of a machine with a host of its own, look by look: drives, membranes, places, beliefs, ..."""
+    findings.took(name)
+    for ours, theirs in zip(expected, found, strict=True):
+        findings.compared["drives"] += ours.drive_int.size
+        findings.compared["membranes"] += ours.membrane.size
+        for what in LOOKED:
+            one, other = getattr(ours, what), getattr(theirs, what)
+            wrong = np.argwhere(one != other)
+            if len(wrong):
+                at = tuple(int(i) for i in wrong[0])
+                here = {"engine": name, "where": "clouds", "what": what, "cloud": ids[at[0]], "step": ours.t}
+                findings.note(len(wrong), {**here, "expected": one[at].item(), "found": other[at].item()})
 
 
 def compare_answers(findings: Findings, name: str, ids: list[str], expected: list[Answer], found: list[Answer]) -> None:
@@ -184,6 +200,10 @@ def _verify_scenes(
     singly = [perceiver.answers(scenes[i : i + 1])[0] for i in range(len(scenes))]
     compare_answers(findings, "fast (one by one)", ids, whole, singly)
     for name, machine in machines.items():
+        if machine.looks is not None:
+            compare_looks(
+                findings, name, ids, perceiver.played(scenes, ExitRule()).looks, machine.looks(perceiver, scenes)
+            )
         if machine.answers is not None and machine is not FAST:
             answers = machine.answers(perceiver, scenes, rule, len(scenes), lambda index, answer: None)
             compare_answers(findings, name, ids, whole, answers)

@@ -2,8 +2,12 @@
 
 Nodes are the group centres, edges go to the K nearest points of each: an edge carries (x_j - x_i, x_i). Two linear maps
 on the edges and a maximum make a token per group; a token map and a maximum over the chunk's groups make the embedding.
-The token map can also be told how the group lies in space (`moments`). A group's token depends on the group alone, so
-only the chosen chunks are ever encoded, and a group in two chunks once. `learn/cloud_encoder.py` is the trained twin.
+The token map is also told where the group lies, and if wished how (`moments`). A group's token depends on the group
+alone, so only the chosen chunks are ever encoded, and a group in two chunks once. `learn/cloud_encoder.py` is the
+trained twin.
+
+Everything is whole numbers, held in float32 (docs/integers.md): offsets x_j - x_i in steps of 2^-14, centres in steps
+of 2^-12, moments in 12 bits, activations 0 .. 255, weights in 8 bits.
 """
 
 from __future__ import annotations
@@ -16,12 +20,11 @@ from typing import ClassVar
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.arithmetic import LIMIT, STEP, Linear, to_steps
-from asp_neuro.grid.sections import Affine, check, part
+from asp_neuro.grid.arithmetic import SIGNED_MAX, UNSIGNED_MAX, Linear, rounded_shift, to_range
+from asp_neuro.grid.sections import Affine, Matrix, check, part
 from asp_neuro.scenes.cache import chunks_of
 from asp_neuro.scenes.cloud import (
     GRID,
-    MOMENT_PAIRS,
     MOMENT_PARTS,
     N_DESCRIPTOR,
     N_MOMENTS,
@@ -31,6 +34,12 @@ from asp_neuro.scenes.cloud import (
 )
 
 BOUND = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0])  # of descriptors, in the unit sphere
+CENTRE_SHIFT = 2  # centres are given in steps of 2^-12
+RADIUS = GRID + 1.0  # no point is farther from the origin, in grid steps: the unit sphere, and rounding
+CENTRE_MAX = 2.0**-CENTRE_SHIFT * RADIUS + 1.0
+MOMENT_MAX = 2.0**11 - 1.0
+MOMENT_STEPS = np.array([2.0**9] * 3 + [2.0**11] * 7)  # per unit: mean / r, covariance / r^2, r
+BLOCK = 32  # groups that are encoded at once: what is between two maps stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -42,18 +51,16 @@ class CloudSpec:
 
     edge_in: Affine = part("e1", 6)  # on (x_j - x_i, x_i)
     edge_out: Affine = part("e2", "e1")
-    token_in: Affine = part("w", "t")  # on e2 features, the centre, and moments if t leaves room for them
+    token_in: Affine = part("w", "e2")
+    geometry: Matrix = part("w", "t")  # the centre, and moments if t leaves room for them, in units of token_in's sum
     token_out: Affine = part("w", "w")
     chunk: Affine | None = part("D", "w", default=None)  # on a chunk's pooled tokens
     chunking: Chunking = Chunking()
 
     def __post_init__(self) -> None:
         sizes = check(self, "scene")
-        plain = sizes["e2"] + 3
-        if sizes["t"] not in (plain, plain + N_MOMENTS):
-            raise ConfigError(
-                f"scene: token_in takes {sizes['t']} inputs, expected {plain}, or {plain + N_MOMENTS} with moments"
-            )
+        if sizes["t"] not in (3, 3 + N_MOMENTS):
+            raise ConfigError(f"scene: geometry takes {sizes['t']} inputs, expected 3, or {3 + N_MOMENTS} with moments")
 
     @property
     def n_places(self) -> int:
@@ -66,7 +73,7 @@ class CloudSpec:
     @property
     def moments(self) -> bool:
         """Whether tokens see mean and covariance of their group's points."""
-        return self.token_in.weight.shape[1] > self.edge_out.n_outputs + 3
+        return self.geometry.weight.shape[1] > 3
 
     @property
     def descriptor_bound(self) -> np.ndarray:
@@ -84,52 +91,70 @@ class CloudSpec:
 
     def macs(self, parts: float) -> float:
         """Of an observation that encodes so many groups, and pools a chunk."""
-        per_point = self.edge_in.weight.size + self.edge_out.weight.size
-        if self.moments:
-            per_point += len(MOMENT_PAIRS[0])
-        per_group = self.token_in.weight.size + self.token_out.weight.size
+        per_point = self.edge_in.weight.size + self.edge_out.weight.size + (6 if self.moments else 0)
+        per_group = self.token_in.weight.size + self.geometry.weight.size + self.token_out.weight.size
         per_chunk = 0 if self.chunk is None else self.chunk.weight.size
         return parts * (self.chunking.group_size * per_point + per_group) + per_chunk
 
 
+def edge_reach(affine: Affine) -> np.ndarray:
+    """[e1] largest |W (x_j - x_i, x_i)|: both points lie in the unit sphere, whatever its corners would allow."""
+    offset, centre = np.abs(affine.weight.astype(np.float64)).reshape(-1, 2, 3).swapaxes(0, 1)
+    return np.asarray(np.sqrt((offset**2).sum(axis=1)) * 2.0 * RADIUS + centre.sum(axis=1) * CENTRE_MAX)
+
+
 class CloudEncoder:
-    """The encoder's arithmetic, ready to run: coordinates are whole steps of 2^-14, activations of 2^-12."""
+    """The encoder's arithmetic, ready to run."""
 
     def __init__(self, spec: CloudSpec) -> None:
         self.spec = spec
-        self.edge_in = Linear("scene: edge_in", spec.edge_in, np.full(6, 1.0 / GRID), 2.0 * GRID)
-        self.edge_out = Linear("scene: edge_out", spec.edge_out, 1.0 / STEP, LIMIT)
-        units = np.full(spec.token_in.weight.shape[1], 1.0 / STEP)
-        centre = spec.edge_out.n_outputs
-        units[centre : centre + 3] = 1.0 / GRID
-        self.token_in = Linear("scene: token_in", spec.token_in, units, LIMIT)
-        self.token_out = Linear("scene: token_out", spec.token_out, 1.0 / STEP, LIMIT)
-        self.chunk = None if spec.chunk is None else Linear("scene: chunk", spec.chunk, 1.0 / STEP, LIMIT)
+        self.edge_in = Linear("scene: edge_in", spec.edge_in, 0.0, edge_reach(spec.edge_in))
+        self.edge_weight = np.vstack([self.edge_in.weight, self.edge_in.bias])  # [7, e1]: the last input is 1
+        self.edge_out = Linear("scene: edge_out", spec.edge_out, UNSIGNED_MAX)
+        largest = np.full(spec.geometry.weight.shape[1], MOMENT_MAX)
+        largest[:3] = CENTRE_MAX
+        self.geometry = Linear("scene: geometry", spec.geometry, largest)
+        self.token_in = Linear("scene: token_in", spec.token_in, UNSIGNED_MAX, np.ceil(self.geometry.reach))
+        self.token_scale = (2.0 ** -spec.token_in.shift.astype(np.float64)).astype(np.float32)
+        self.token_out = Linear("scene: token_out", spec.token_out, UNSIGNED_MAX)
+        self.chunk = None if spec.chunk is None else Linear("scene: chunk", spec.chunk, UNSIGNED_MAX)
 
     def view(self, scenes: Chunks) -> CloudView:
         return CloudView(self, scenes)
 
-    def tokens(self, groups: np.ndarray) -> np.ndarray:
-        """Points of n groups [n, K, 3], whole grid steps, centre first -> tokens [n, w] in steps (not yet pooled)."""
-        n, k = groups.shape[:2]
-        edges = np.empty((n, k, 6))
-        edges[..., 3:] = groups[:, :1]
-        np.subtract(groups, groups[:, :1], out=edges[..., :3])
-        hidden = self.edge_in(edges.reshape(n * k, 6))
-        hidden += self.edge_in.bias
-        grouped = self.edge_out(to_steps(hidden, low=0.0)).reshape(n, k, -1).max(axis=1)
+    def tokens(self, near: np.ndarray) -> np.ndarray:
+        """Points of m groups [K, m, 3] float32, whole grid steps, centre first -> tokens [m, w], not yet pooled."""
+        k, m = near.shape[:2]
+        edges = np.empty((k, m, 7), dtype=np.float32)
+        centre = rounded_shift(near[0], CENTRE_SHIFT)
+        np.subtract(near, near[0], out=edges[..., :3])
+        edges[..., 3:6] = centre
+        edges[..., 6] = 1.0
+        hidden = to_range(edges.reshape(k * m, 7) @ self.edge_weight, 0.0, UNSIGNED_MAX)
+        grouped = np.maximum.reduce(self.edge_out(hidden).reshape(k, m, -1), axis=0)
         grouped += self.edge_out.bias
-        parts = [to_steps(grouped, low=0.0), groups[:, 0]]
-        if self.spec.moments:
-            parts.append(moments(edges[..., :3]))
-        hidden = self.token_in(np.concatenate(parts, axis=1))
-        hidden += self.token_in.bias
-        return self.token_out(to_steps(hidden, low=0.0))
+        told = self.geometry(self._geometry(centre, edges[..., :3]))
+        told += self.geometry.bias
+        np.floor(told, out=told)
+        token = self.token_in(to_range(grouped, 0.0, UNSIGNED_MAX))
+        token += self.token_in.bias
+        token += told * self.token_scale
+        return self.token_out(to_range(token, 0.0, UNSIGNED_MAX))
+
+    def _geometry(self, centre: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """[m, 3] and [K, m, 3] -> [m, 3 or 33] float32."""
+        if not self.spec.moments:
+            return centre
+        return np.concatenate([centre, moments(offset).astype(np.float32)], axis=1)
 
     def embedding(self, pooled: np.ndarray) -> np.ndarray:
-        """Largest tokens of n chunks [n, w] -> embeddings, whole steps."""
-        steps = to_steps(pooled + self.token_out.bias, low=-LIMIT if self.chunk is None else 0.0)
-        return steps if self.chunk is None else to_steps(self.chunk(steps) + self.chunk.bias, low=0.0)
+        """Largest tokens of n chunks [n, w] -> embeddings, whole numbers of 8 bits."""
+        pooled += self.token_out.bias
+        if self.chunk is None:
+            return to_range(pooled, -SIGNED_MAX, SIGNED_MAX)
+        out = self.chunk(to_range(pooled, 0.0, UNSIGNED_MAX))
+        out += self.chunk.bias
+        return to_range(out, 0.0, UNSIGNED_MAX)
 
 
 class CloudView:
@@ -137,11 +162,10 @@ class CloudView:
 
     def __init__(self, encoder: CloudEncoder, chunks: Chunks) -> None:
         self.encoder, self.chunks = encoder, chunks
-        self.points = chunks.points.astype(np.float64)  # whole grid steps
-        self.members = chunks.members.astype(np.intp)
+        self.points = chunks.points.astype(np.float32)  # whole grid steps
         self.belongs = chunks.belongs()  # [n, M, G]
         shape = self.belongs[:, 0].shape
-        self.tokens = np.empty((*shape, encoder.spec.token_out.n_outputs))
+        self.tokens = np.empty((*shape, encoder.spec.token_out.n_outputs), dtype=np.float32)
         self.known = np.zeros(shape, dtype=bool)
         self.macs = 0
 
@@ -154,10 +178,12 @@ class CloudView:
         """Only the groups of the chosen chunks that no earlier chunk had are encoded."""
         looked_at = self.belongs[rows, place]  # [b, G]
         at, group = np.nonzero(looked_at & ~self.known[rows])
-        if len(at):
-            row = rows[at]
-            self.tokens[row, group] = self.encoder.tokens(self.points[row[:, None], self.members[row, group]])
-            self.known[row, group] = True
+        for start in range(0, len(at), BLOCK):
+            some = slice(start, start + BLOCK)
+            row, which = rows[at[some]], group[some]
+            near = self.points[row, self.chunks.members[row, which].T]  # [K, m, 3]
+            self.tokens[row, which] = self.encoder.tokens(near)
+        self.known[rows[at], group] = True
         self.macs += int(self.encoder.spec.macs(len(at)) + (len(rows) - 1) * self.encoder.spec.macs(0))
         at, group = np.nonzero(looked_at)  # sorted by cloud
         starts = np.searchsorted(at, np.arange(len(rows)))
@@ -165,21 +191,29 @@ class CloudView:
 
 
 def moments(offset: np.ndarray) -> np.ndarray:
-    """Offsets [n, k, 3] of a group's points from its centre, whole grid steps -> [n, 30] in activation steps.
+    """Offsets [k, n, 3] of a group's points from its centre, whole grid steps -> [n, 30] whole numbers of 12 bits.
 
     Of the nearest quarter, half and all points: mean / r, covariance / r^2 (xx, yy, zz, xy, xz, yz) and r, the root of
     the covariance's trace. The sums are whole numbers below 2^53; what remains are single divisions and a square root.
     """
-    near = [max(1, offset.shape[1] // share) for share in MOMENT_PARTS]
-    terms = np.concatenate([offset, offset[..., MOMENT_PAIRS[0]] * offset[..., MOMENT_PAIRS[1]]], axis=2)
-    sums = np.stack([terms[:, :n].sum(axis=1) for n in near], axis=1)  # [n, 3, 9]
+    k, n = offset.shape[:2]
+    terms = np.empty((k, n, 9))
+    terms[..., :3] = offset
+    np.multiply(terms[..., :3], terms[..., :3], out=terms[..., 3:6])
+    np.multiply(terms[..., :1], terms[..., 1:3], out=terms[..., 6:8])
+    np.multiply(terms[..., 1], terms[..., 2], out=terms[..., 8])
+    near = [max(1, k // share) for share in MOMENT_PARTS]
+    sums = np.stack([terms[:size].sum(axis=0) for size in near], axis=1)  # [n, 3, 9]
     count = np.array(near, dtype=np.float64)[:, None]
-    total = sums[..., :3]
-    second = count * sums[..., 3:] - total[..., MOMENT_PAIRS[0]] * total[..., MOMENT_PAIRS[1]]
+    total, second = sums[..., :3], count * sums[..., 3:]
+    second[..., :3] -= total * total
+    second[..., 3:5] -= total[..., :1] * total[..., 1:]
+    second[..., 5] -= total[..., 1] * total[..., 2]
     trace = np.maximum(second[..., :3].sum(axis=2, keepdims=True), 1.0)
     root = np.sqrt(trace)
     values = np.concatenate([total / root, second / trace, root / (count * GRID)], axis=2)
-    return to_steps(values.reshape(len(offset), N_MOMENTS) * STEP)
+    steps = np.rint(values * MOMENT_STEPS).reshape(n, N_MOMENTS)
+    return np.clip(steps, -MOMENT_MAX, MOMENT_MAX)
 
 
 assert len(BOUND) == N_DESCRIPTOR

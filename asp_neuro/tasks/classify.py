@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.arithmetic import BELIEF_BITS, Product, on_grid
+from asp_neuro.grid.arithmetic import BELIEF_BITS, Product
 from asp_neuro.grid.sections import Affine, check, part
 from asp_neuro.grid.softmax import probabilities
 from asp_neuro.scenes.base import View
@@ -43,12 +43,15 @@ class Classify:
     """Ready to run."""
 
     def __init__(self, spec: ClassifySpec, belief_bound: np.ndarray) -> None:
-        self.product = Product("task: readout", spec.readout.weight, belief_bound, BELIEF_BITS)
+        self.product = Product("task: readout", spec.readout, belief_bound, BELIEF_BITS)
         self.weight = self.product.weight
-        self.bias = on_grid(spec.readout.bias.astype(np.float64), self.product.bits)
 
     def logits(self, belief: np.ndarray, view: View, rows: np.ndarray) -> np.ndarray:
-        return (self.product(belief) + self.bias)[:, None, :]
+        return self.linear(belief)[:, None, :]
+
+    def linear(self, belief: np.ndarray) -> np.ndarray:
+        """Beliefs [b, H] -> logits [b, C]."""
+        return np.asarray(self.product(belief) + self.product.bias)
 
     def pool(self, margins: np.ndarray) -> np.ndarray:
         return np.asarray(margins[:, 0])

@@ -54,7 +54,7 @@ def verify(args: argparse.Namespace) -> Result:
     if args.checkpoint is not None:
         from asp_neuro.learn.machine import trained
 
-        machines["torch"] = trained(args.checkpoint, deployed.bundle.head)
+        machines["torch"] = trained(args.checkpoint, deployed.bundle.model)
     found = verification.verify(
         deployed.bundle,
         scenes,
