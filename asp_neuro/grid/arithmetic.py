@@ -102,8 +102,8 @@ class Product:
         bias = matrix.bias * 2.0**-BIAS_BITS if isinstance(matrix, Affine) else np.zeros(len(scale))
         smallest = min(2.0 ** -(bits - float(np.log2(column.min()))), 2.0**-BIAS_BITS)
         check_exact(name, ((np.abs(whole) * largest).sum(axis=1) + np.abs(bias)) / smallest, EXACT, "float64")
-        self.weight = whole * scale[:, None]  # [out, n]
-        self.bias = bias * scale
+        self.weight: np.ndarray = whole * scale[:, None]  # [out, n]
+        self.bias: np.ndarray = np.asarray(bias * scale)
         self._columns = np.ascontiguousarray(self.weight.T)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
