@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.bundle import Golden, make_golden
-from asp_neuro.grid.sections import Norm, random
+from asp_neuro.grid.arithmetic import BIAS_BITS
+from asp_neuro.grid.sections import NORM_BITS, Norm, random
 from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import align_shift
 from asp_neuro.heads.spec import HeadSpec
@@ -53,27 +54,37 @@ def random_drives(rng: np.random.Generator, n_steps: int, batch: int, n_inputs: 
 
 
 def random_draw(rng: np.random.Generator):
-    """Arrays for `sections.random`, of sizes at which a model is lively."""
+    """Arrays for `sections.random`, of sizes at which a model is lively: activations fill their 8 bits, not more."""
 
     def draw(path: str, shape: tuple[int, ...]) -> np.ndarray:
-        name = path.rsplit("/", 1)[-1]
+        place, _, name = path.rpartition("/")
         if name == "gain":
-            return rng.uniform(0.7, 1.3, shape)
-        if name == "score":
-            return rng.normal(0.0, 1.0, shape)
-        if len(shape) == 1:
-            return rng.normal(0.0, 0.1, shape)
-        return rng.normal(0.0, SPREAD.get(path, 1.4) / np.sqrt(shape[1]), shape)
+            return np.rint(rng.uniform(0.7, 1.3, shape) * GAIN.get(place, 1.0) * 2.0**NORM_BITS)
+        if name == "exponents":
+            return rng.integers(-1, 4, shape)
+        if name == "shift":
+            return shifts(place, shape[0])
+        if name == "bias":
+            if place in ("", "embedding", "drive"):
+                return np.rint(rng.normal(0.0, 0.1, shape) * GAIN.get(place, 1.0) * 2.0**NORM_BITS)
+            finer = 2.0**BIAS_BITS if place in BEHIND else 200.0
+            return np.rint(rng.normal(0.0, 0.1, shape) * 2.0 ** shifts(place, shape[0]) * finer)
+        return np.clip(np.rint(rng.normal(0.0, 45.0, shape)), -127, 127)
 
     return draw
 
 
-SPREAD = {  # of weights times the root of their number, where it is not 1.4
-    "edge_in/weight": 4.0,
-    "readout/weight": 2.0,
-    "from_descriptor/weight": 3.0,
-    "first/outline/weight": 3.0,
-}
+GAIN = {"embedding": 40.0, "drive": 64.0}  # output steps per unit
+SHIFT = {"edge_in": 11, "geometry": 4, "readout": 6, "from_belief": 7, "from_descriptor": 5, "score": 5}
+SHIFT |= {"first/outline": 6, "first/score": 5}
+BEHIND = ("readout", "from_descriptor", "first/outline")
+
+
+def shifts(place: str, n: int) -> np.ndarray:
+    """[n]: those of the gates a and b, which have a step of 2^-4, are larger than those of v, c and skip."""
+    if place == "gates":
+        return np.repeat([8, 8, 4, 4, 4], n // 5)
+    return np.full(n, SHIFT.get(place, 7))
 
 
 def random_scene(
@@ -86,14 +97,14 @@ def random_scene(
 ) -> CloudSpec:
     """Clouds with embeddings of width D; a token width of its own makes a chunk layer."""
     first, second = edge_widths
-    sizes = {"e1": first, "e2": second, "t": second + 3 + (N_MOMENTS if moments else 0), "D": width}
+    sizes = {"e1": first, "e2": second, "t": 3 + (N_MOMENTS if moments else 0), "D": width}
     sizes["w"] = token_width or width
     absent = () if token_width else ("chunk",)
     return random(CloudSpec, sizes, random_draw(rng), {"chunking": chunking}, absent)
 
 
 def random_mixer(rng: np.random.Generator, width: int = 16) -> MixerSpec:
-    return random(MixerSpec, {"w": width, "5 D": 5 * width, "D": width}, random_draw(rng))
+    return random(MixerSpec, {"w": width, "5 D": 5 * width, "D": width}, random_draw(rng), {"skip_shift": 10})
 
 
 def random_policy(
