@@ -237,8 +237,8 @@ class Encoder(nn.Module):
         """Centres [b, G, 3] and offsets [b, G, K, 3], whole numbers -> [b, G, 3 or 33]."""
         if not self.moments:
             return centre
-        flat = offset.flatten(0, 1).transpose(0, 1).numpy()  # [K, b G, 3]
-        told = torch.from_numpy(moments_int(flat)).view(*centre.shape[:2], N_MOMENTS)
+        flat = offset.flatten(0, 1).permute(2, 1, 0).numpy()  # [3, K, b G]
+        told = torch.from_numpy(moments_int(flat).T.copy()).view(*centre.shape[:2], N_MOMENTS)
         return torch.cat([centre, told.to(centre.dtype)], dim=2)
 
 

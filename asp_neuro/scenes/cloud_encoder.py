@@ -25,6 +25,7 @@ from asp_neuro.grid.sections import Affine, Matrix, check, part
 from asp_neuro.scenes.cache import chunks_of
 from asp_neuro.scenes.cloud import (
     GRID,
+    MOMENT_PAIRS,
     MOMENT_PARTS,
     N_DESCRIPTOR,
     N_MOMENTS,
@@ -39,7 +40,7 @@ RADIUS = GRID + 1.0  # no point is farther from the origin, in grid steps: the u
 CENTRE_MAX = 2.0**-CENTRE_SHIFT * RADIUS + 1.0
 MOMENT_MAX = 2.0**11 - 1.0
 MOMENT_STEPS = np.array([2.0**9] * 3 + [2.0**11] * 7)  # per unit: mean / r, covariance / r^2, r
-BLOCK = 32  # groups that are encoded at once: what is between two maps stays in the processor's cache
+BLOCK = 64  # groups that are encoded at once: what is between two maps stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -123,17 +124,17 @@ class CloudEncoder:
         return CloudView(self, scenes)
 
     def tokens(self, near: np.ndarray) -> np.ndarray:
-        """Points of m groups [K, m, 3] float32, whole grid steps, centre first -> tokens [m, w], not yet pooled."""
-        k, m = near.shape[:2]
-        edges = np.empty((k, m, 7), dtype=np.float32)
-        centre = rounded_shift(near[0], CENTRE_SHIFT)
-        np.subtract(near, near[0], out=edges[..., :3])
-        edges[..., 3:6] = centre
-        edges[..., 6] = 1.0
-        hidden = to_range(edges.reshape(k * m, 7) @ self.edge_weight, 0.0, UNSIGNED_MAX)
+        """Points of m groups [3, K, m] float32, whole grid steps, centre first -> tokens [m, w], not yet pooled."""
+        _, k, m = near.shape
+        edges = np.empty((7, k, m), dtype=np.float32)
+        centre = rounded_shift(near[:, 0], CENTRE_SHIFT)  # [3, m]
+        np.subtract(near, near[:, :1], out=edges[:3])
+        edges[3:6] = centre[:, None]
+        edges[6] = 1.0
+        hidden = to_range(edges.reshape(7, k * m).T @ self.edge_weight, 0.0, UNSIGNED_MAX)  # [K m, e1]
         grouped = np.maximum.reduce(self.edge_out(hidden).reshape(k, m, -1), axis=0)
         grouped += self.edge_out.bias
-        told = self.geometry(self._geometry(centre, edges[..., :3]))
+        told = self.geometry(self._geometry(centre, edges[:3]).T)
         told += self.geometry.bias
         np.floor(told, out=told)
         token = self.token_in(to_range(grouped, 0.0, UNSIGNED_MAX))
@@ -142,10 +143,10 @@ class CloudEncoder:
         return self.token_out(to_range(token, 0.0, UNSIGNED_MAX))
 
     def _geometry(self, centre: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        """[m, 3] and [K, m, 3] -> [m, 3 or 33] float32."""
+        """[3, m] and [3, K, m] -> [3 or 33, m] float32."""
         if not self.spec.moments:
             return centre
-        return np.concatenate([centre, moments(offset).astype(np.float32)], axis=1)
+        return np.concatenate([centre, moments(offset).astype(np.float32)])
 
     def embedding(self, pooled: np.ndarray) -> np.ndarray:
         """Largest tokens of n chunks [n, w] -> embeddings, whole numbers of 8 bits."""
@@ -162,7 +163,11 @@ class CloudView:
 
     def __init__(self, encoder: CloudEncoder, chunks: Chunks) -> None:
         self.encoder, self.chunks = encoder, chunks
-        self.points = chunks.points.astype(np.float32)  # whole grid steps
+        n_points = chunks.points.shape[1]
+        self.points = np.ascontiguousarray(
+            chunks.points.reshape(-1, 3).T, dtype=np.float32
+        )  # [3, n P] whole grid steps
+        self.first_point = np.arange(len(chunks)) * n_points  # [n]
         self.belongs = chunks.belongs()  # [n, M, G]
         shape = self.belongs[:, 0].shape
         self.tokens = np.empty((*shape, encoder.spec.token_out.n_outputs), dtype=np.float32)
@@ -181,8 +186,8 @@ class CloudView:
         for start in range(0, len(at), BLOCK):
             some = slice(start, start + BLOCK)
             row, which = rows[at[some]], group[some]
-            near = self.points[row, self.chunks.members[row, which].T]  # [K, m, 3]
-            self.tokens[row, which] = self.encoder.tokens(near)
+            members = self.chunks.members[row, which].T + self.first_point[row]  # [K, m]
+            self.tokens[row, which] = self.encoder.tokens(self.points[:, members])
         self.known[rows[at], group] = True
         self.macs += int(self.encoder.spec.macs(len(at)) + (len(rows) - 1) * self.encoder.spec.macs(0))
         at, group = np.nonzero(looked_at)  # sorted by cloud
@@ -191,29 +196,33 @@ class CloudView:
 
 
 def moments(offset: np.ndarray) -> np.ndarray:
-    """Offsets [k, n, 3] of a group's points from its centre, whole grid steps -> [n, 30] whole numbers of 12 bits.
+    """Offsets [3, k, n] of a group's points from its centre, whole grid steps -> [30, n] whole numbers of 12 bits.
 
     Of the nearest quarter, half and all points: mean / r, covariance / r^2 (xx, yy, zz, xy, xz, yz) and r, the root of
     the covariance's trace. The sums are whole numbers below 2^53; what remains are single divisions and a square root.
     """
-    k, n = offset.shape[:2]
-    terms = np.empty((k, n, 9))
-    terms[..., :3] = offset
-    np.multiply(terms[..., :3], terms[..., :3], out=terms[..., 3:6])
-    np.multiply(terms[..., :1], terms[..., 1:3], out=terms[..., 6:8])
-    np.multiply(terms[..., 1], terms[..., 2], out=terms[..., 8])
-    near = [max(1, k // share) for share in MOMENT_PARTS]
-    sums = np.stack([terms[:size].sum(axis=0) for size in near], axis=1)  # [n, 3, 9]
-    count = np.array(near, dtype=np.float64)[:, None]
-    total, second = sums[..., :3], count * sums[..., 3:]
-    second[..., :3] -= total * total
-    second[..., 3:5] -= total[..., :1] * total[..., 1:]
-    second[..., 5] -= total[..., 1] * total[..., 2]
-    trace = np.maximum(second[..., :3].sum(axis=2, keepdims=True), 1.0)
+    _, k, n = offset.shape
+    terms = np.empty((9, k, n))
+    terms[:3] = offset
+    for at, (i, j) in enumerate(zip(*MOMENT_PAIRS), start=3):
+        np.multiply(terms[i], terms[j], out=terms[at])
+    values = np.empty((len(MOMENT_PARTS), N_MOMENTS // len(MOMENT_PARTS), n))
+    for out, share in zip(values, MOMENT_PARTS):
+        _moments_of(np.add.reduce(terms[:, : max(1, k // share)], axis=1), float(max(1, k // share)), out)
+    values *= MOMENT_STEPS[:, None]
+    np.rint(values, out=values)
+    return np.clip(values, -MOMENT_MAX, MOMENT_MAX, out=values).reshape(N_MOMENTS, n)
+
+
+def _moments_of(sums: np.ndarray, count: float, out: np.ndarray) -> None:
+    """Sums [9, n] of so many offsets and of their products -> out [10, n]."""
+    second = count * sums[3:]
+    second -= sums[MOMENT_PAIRS[0]] * sums[MOMENT_PAIRS[1]]
+    trace = np.maximum(second[:3].sum(axis=0), 1.0)
     root = np.sqrt(trace)
-    values = np.concatenate([total / root, second / trace, root / (count * GRID)], axis=2)
-    steps = np.rint(values * MOMENT_STEPS).reshape(n, N_MOMENTS)
-    return np.clip(steps, -MOMENT_MAX, MOMENT_MAX)
+    np.divide(sums[:3], root, out=out[:3])
+    np.divide(second, trace, out=out[3:9])
+    np.divide(root, count * GRID, out=out[9])
 
 
 assert len(BOUND) == N_DESCRIPTOR
