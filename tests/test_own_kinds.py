@@ -19,11 +19,10 @@ from asp_neuro import bundle as bundles
 from asp_neuro import scenes, tasks
 from asp_neuro.bundle import Bundle, make_golden
 from asp_neuro.errors import InputError
-from asp_neuro.grid.arithmetic import BELIEF_BITS, LIMIT, STEP, Linear, Product, on_grid, to_steps
-from asp_neuro.grid.sections import Affine, Array, Norm, check, leaf, part, random
+from asp_neuro.grid.arithmetic import BELIEF_BITS, BIAS_BITS, SIGNED_MAX, Linear, Product, on_grid, to_range
+from asp_neuro.grid.sections import Affine, Array, Matrix, Norm, check, leaf, part, random
 from asp_neuro.grid.softmax import probabilities
 from asp_neuro.model.exit import ExitReason, ExitRule
-from asp_neuro.model.mixer import MixerSpec
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.policy import PolicySpec
 from asp_neuro.model.prefix import compare
@@ -88,7 +87,7 @@ class LineSpec:
 
 class LineEncoder:
     def __init__(self, spec: LineSpec) -> None:
-        self.layer = Linear("scene: cell", spec.cell, 1.0 / 256.0, 1000.0)
+        self.layer = Linear("scene: cell", spec.cell, 999.0)
 
     def view(self, batch: Lines) -> LineView:
         return LineView(self, batch)
@@ -96,14 +95,14 @@ class LineEncoder:
 
 class LineView:
     def __init__(self, encoder: LineEncoder, batch: Lines) -> None:
-        self.encoder, self.cells, self.macs = encoder, batch.cells.astype(np.float64), 0
+        self.encoder, self.cells, self.macs = encoder, batch.cells.astype(np.float32), 0
         place = np.broadcast_to(np.linspace(-1, 1, N_CELLS), self.cells.shape[:2])
         spread = np.ptp(self.cells, axis=2) / 2048.0
         self.descriptors = on_grid(np.stack([place, spread, self.cells[..., 0] / 1024.0], axis=2), 16)
 
     def embed(self, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
         self.macs += len(rows) * self.encoder.layer.weight.size
-        return to_steps(self.encoder.layer(self.cells[rows, place]) + self.encoder.layer.bias, low=-LIMIT)
+        return to_range(self.encoder.layer(self.cells[rows, place]) + self.encoder.layer.bias, -SIGNED_MAX, SIGNED_MAX)
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,8 @@ class SignsSpec:
 
     kind: ClassVar[str] = "signs"
 
-    weight: Array = leaf("f4", 2, "H")
-    offset: Array = leaf("f4", 2, 2)  # [target, label]
+    weight: Matrix = part(2, "H")
+    offset: Array = leaf("i4", 2, 2)  # [target, label], in units of 2^-BIAS_BITS
     classes: tuple[str, ...] = ("negative", "positive")
 
     def __post_init__(self) -> None:
@@ -121,20 +120,20 @@ class SignsSpec:
 
     @property
     def n_inputs(self) -> int:
-        return self.weight.shape[1]
+        return self.weight.weight.shape[1]
 
     def task(self, belief_bound: np.ndarray) -> Signs:
         return Signs(self, belief_bound)
 
     def macs(self) -> float:
-        return self.weight.size
+        return self.weight.weight.size
 
 
 class Signs:
     def __init__(self, spec: SignsSpec, belief_bound: np.ndarray) -> None:
         self.product = Product("task: weight", spec.weight, belief_bound, BELIEF_BITS)
         self.weight = self.product.weight
-        self.offset = on_grid(spec.offset.astype(np.float64), self.product.bits)
+        self.offset = spec.offset * 2.0**-BIAS_BITS
 
     def logits(self, belief, view, rows) -> np.ndarray:
         return self.product(belief)[:, None, :] + self.offset
@@ -187,21 +186,29 @@ def model(task: str = "signs", budget: int = 5) -> ModelSpec:
     draw = specs.random_draw(rng)
     neurons = 16
     asked = (
-        random(SignsSpec, {"H": neurons}, lambda path, shape: rng.normal(0.0, 1.0, shape))
-        if task == "signs"
-        else specs.random_task(rng, neurons, 3)
+        random(SignsSpec, {"H": neurons}, signs_draw(rng)) if task == "signs" else specs.random_task(rng, neurons, 3)
     )
     if task != "signs":
         asked = dataclasses.replace(asked, classes=("flat", "steep", "odd"))
     return ModelSpec(
         scene=random(LineSpec, {"w": WIDTH, "k": PER_CELL}, draw),
-        mixer=random(MixerSpec, {"w": WIDTH, "5 D": 5 * WIDTH, "D": WIDTH}, draw),
+        mixer=specs.random_mixer(rng, WIDTH),
         head=specs.random_head(rng, WIDTH, neurons),
         belief=random(Norm, {"n": neurons}, draw),
         policy=random(PolicySpec, {"d": 6, "H": neurons, "g": 3}, draw, absent=("first",)),
         task=asked,
         budget=budget,
     )
+
+
+def signs_draw(rng):
+    def draw(path, shape):
+        if path == "weight/shift":
+            return np.full(shape, 6)
+        spread, most = (45.0, 127) if path == "weight/weight" else (2.0**BIAS_BITS, 2**14)
+        return np.rint(rng.normal(0.0, spread, shape)).clip(-most, most)
+
+    return draw
 
 
 def stored(spec: ModelSpec, path) -> deployment.Deployed:
@@ -308,6 +315,3 @@ def test_its_head_runs_on_lava(own_kinds, tmp_path):
     expected = deployed.bundle.head.reference(drives)
     np.testing.assert_array_equal(membranes, expected.membranes)
     np.testing.assert_array_equal(spikes, expected.spikes)
-
-
-assert STEP == 2.0**12  # the activation steps that an encoder of one's own must give

@@ -10,7 +10,6 @@ import pytest
 
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.sections import (
-    Affine,
     Array,
     Norm,
     build,
@@ -26,13 +25,21 @@ from asp_neuro.grid.sections import (
 
 
 @dataclass(frozen=True)
+class Map:
+    """x -> W x + b."""
+
+    weight: Array = leaf("f4", "out", "in")
+    bias: Array = leaf("f4", "out")
+
+
+@dataclass(frozen=True)
 class Pair:
     """Two maps one after the other, perhaps a third, a table of whole numbers and two settings."""
 
-    first: Affine = part("mid", 3)
-    second: Affine = part("out", "mid")
+    first: Map = part("mid", 3)
+    second: Map = part("out", "mid")
     table: Array = leaf("i2", "out", 4)
-    third: Affine | None = part("out", "out", default=None)
+    third: Map | None = part("out", "out", default=None)
     rate: float = 0.5
     words: tuple[str, ...] = ()
 
@@ -90,7 +97,7 @@ def test_half_of_an_optional_part_is_refused():
 
 def test_what_does_not_fit_is_named_with_what_was_expected():
     good = made()
-    wide = Affine(np.zeros((2, 6), np.float32), np.zeros(2, np.float32))
+    wide = Map(np.zeros((2, 6), np.float32), np.zeros(2, np.float32))
     for change, said in [
         (
             {"second": wide},
@@ -100,7 +107,7 @@ def test_what_does_not_fit_is_named_with_what_was_expected():
         ({"table": good.table[:, :3]}, r"pair: table is int16 \[2, 3\], expected int16 \[out, 4\] with out = 2"),
         ({"table": [[1, 2, 3, 4]] * 2}, r"pair: table is list, expected int16"),
         (
-            {"first": Affine(np.full((5, 3), np.nan, np.float32), np.zeros(5, np.float32))},
+            {"first": Map(np.full((5, 3), np.nan, np.float32), np.zeros(5, np.float32))},
             "first/weight holds values that",
         ),
     ]:

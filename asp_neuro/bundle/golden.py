@@ -21,8 +21,8 @@ def make_golden(model: ModelSpec, drives_int: np.ndarray, inputs: np.ndarray) ->
     membranes, spikes, overflows = head.reference(drives_int)
     if overflows:
         raise ConfigError(f"golden: the state overflows {overflows} times on these drives")
-    seen = host_drives(Model(model), model.scene.scenes(inputs)).astype(np.int32)
-    return Golden(drives_int.astype(np.int32), membranes.astype(np.int32), spikes.astype(np.uint8), inputs, seen)
+    seen = host_drives(Model(model), model.scene.scenes(inputs)).astype(np.int16)
+    return Golden(drives_int.astype(np.int16), membranes.astype(np.int32), spikes.astype(np.uint8), inputs, seen)
 
 
 def host_drives_now(bundle: Bundle) -> np.ndarray:

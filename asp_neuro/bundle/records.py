@@ -26,11 +26,11 @@ MAX_WHOLE = 2**53  # whole numbers in JSON
 class Golden:
     """Recorded runs of the reference: what every machine must reproduce, bit for bit."""
 
-    drives_int: Array = leaf("i4", "T", "b", "D")
+    drives_int: Array = leaf("i2", "T", "b", "D")
     membranes: Array = leaf("i4", "T", "L", "b", "H")
     spikes: Array = leaf("u1", "T", "L", "b", "H")
     inputs: Array = leaf("i2", "c", "P", 3)  # raw inputs of scenes, as the kind of scene takes them (clouds: y up)
-    host_drives_int: Array = leaf("i4", "B", "c", "D")  # what the host makes of them, place 0 first
+    host_drives_int: Array = leaf("i2", "B", "c", "D")  # what the host makes of them, place 0 first
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,7 +68,7 @@ def read_job(file: BinaryIO) -> Job:
     head = layout.read_head(arrays, names["form"])
     model = batch = None
     if "scenes" in plain:
-        model = layout.read_model(arrays, head, names)
+        model = layout.read_model(arrays, names)
         batch = build(scenes.KINDS[names["scene"]].batch, layout.below(arrays, SCENES), plain["scenes"])
     return Job(
         head=head,

@@ -47,14 +47,15 @@ class Leaf(NamedTuple):
     dtype: str
     dims: tuple[Dim, ...]
     optional: bool = False  # in a part that may be absent
+    is_scale: bool = False  # of the grid: not counted as a parameter
 
     def __str__(self) -> str:
         return f"{np.dtype(self.dtype)} [{', '.join(map(str, self.dims))}]"
 
 
-def leaf(dtype: str, *dims: Dim) -> Any:
+def leaf(dtype: str, *dims: Dim, is_scale: bool = False) -> Any:
     """Declares an array."""
-    return dataclasses.field(metadata={LEAF: Leaf(dtype, dims)})
+    return dataclasses.field(metadata={LEAF: Leaf(dtype, dims, is_scale=is_scale)})
 
 
 def part(*dims: Dim, default: Any = dataclasses.MISSING) -> Any:
@@ -146,8 +147,9 @@ def settings(section: Any) -> dict[str, Any]:
 
 
 def n_parameters(section: Any) -> int:
-    """Elements of all arrays."""
-    return sum(array.size for array in leaves(section).values())
+    """Elements of all arrays, scales of the grid apart."""
+    known = declared(type(section))
+    return sum(array.size for path, array in leaves(section).items() if not known[path].is_scale)
 
 
 def check(section: Any, place: str) -> dict[str, int]:
@@ -222,7 +224,7 @@ class Matrix:
     """x -> 2^-shift W x, row by row; 8-bit weights."""
 
     weight: Array = leaf("i1", "out", "in")
-    shift: Array = leaf("i1", "out")
+    shift: Array = leaf("i1", "out", is_scale=True)
 
     @property
     def n_outputs(self) -> int:
@@ -235,7 +237,7 @@ class Affine:
 
     weight: Array = leaf("i1", "out", "in")
     bias: Array = leaf("i4", "out")
-    shift: Array = leaf("i1", "out")
+    shift: Array = leaf("i1", "out", is_scale=True)
 
     @property
     def n_outputs(self) -> int:

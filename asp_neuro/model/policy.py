@@ -39,7 +39,7 @@ class PolicySpec:
     from_belief: Matrix = part("d", "H")
     from_descriptor: Affine = part("d", "g")
     score: Matrix = part(1, "d")
-    exponents: Array = leaf("i1", "g")  # of the descriptors' powers of two: they differ in size
+    exponents: Array = leaf("i1", "g", is_scale=True)  # of the descriptors' powers of two: they differ in size
     first: FirstLook | None = part("f", "3 g", default=None)
     scorer: str = "bilinear"
     mask: bool = True  # False: a place may be taken again
@@ -107,7 +107,11 @@ class Policy:
         self.score = Product("policy: score", spec.score, 1.0, TANH_BITS)
         if spec.first is not None:
             thrice = (np.tile(descriptor_bound, 3), DESCRIPTOR_BITS, np.tile(spec.exponents, 3))
-            self.first = Product("policy: first/outline", spec.first.outline, *thrice)
+            name, outline, n_own = "policy: first/outline", spec.first.outline, spec.n_descriptors
+            self.first = Product(name, outline, *thrice)  # proves that the sum of the two below is exact
+            own, ends = (Matrix(part, outline.shift) for part in np.split(outline.weight, [n_own], axis=1))
+            self.first_own = Product(name, own, *geometry)
+            self.first_ends = Product(name, ends, *(part[n_own:] if np.ndim(part) else part for part in thrice))
             self.first_score = Product("policy: first/score", spec.first.score, 1.0, TANH_BITS)
 
     def outlook(self, descriptors: np.ndarray) -> Outlook:
@@ -122,11 +126,9 @@ class Policy:
         """Descriptors [n, M, g] -> scores [n, M] of the first look, if it has a scorer of its own."""
         if self.spec.first is None:
             return None
-        n_own = self.spec.n_descriptors
         ends = np.concatenate([descriptors.min(axis=1), descriptors.max(axis=1)], axis=1)
-        outline = ends @ self.first.weight[:, n_own:].T + self.first.bias
-        alone = descriptors @ self.first.weight[:, :n_own].T
-        return self.first_score(tanh(alone + outline[:, None]))[..., 0]
+        outline = self.first_ends(ends) + self.first.bias
+        return self.first_score(tanh(self.first_own(descriptors) + outline[:, None]))[..., 0]
 
     def scores(self, belief: np.ndarray, geometry: np.ndarray) -> np.ndarray:
         """Beliefs [b, H] and geometry [b, M, d] -> scores [b, M]."""

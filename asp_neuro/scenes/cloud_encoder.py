@@ -110,7 +110,7 @@ class CloudEncoder:
     def __init__(self, spec: CloudSpec) -> None:
         self.spec = spec
         self.edge_in = Linear("scene: edge_in", spec.edge_in, 0.0, edge_reach(spec.edge_in))
-        self.edge_weight = np.vstack([self.edge_in.weight, self.edge_in.bias])  # [7, e1]: the last input is 1
+        self.edge_in.weight = np.vstack([self.edge_in.weight, self.edge_in.bias])  # [7, e1]: the last input is 1
         self.edge_out = Linear("scene: edge_out", spec.edge_out, UNSIGNED_MAX)
         largest = np.full(spec.geometry.weight.shape[1], MOMENT_MAX)
         largest[:3] = CENTRE_MAX
@@ -131,7 +131,7 @@ class CloudEncoder:
         np.subtract(near, near[:, :1], out=edges[:3])
         edges[3:6] = centre[:, None]
         edges[6] = 1.0
-        hidden = to_range(edges.reshape(7, k * m).T @ self.edge_weight, 0.0, UNSIGNED_MAX)  # [K m, e1]
+        hidden = to_range(self.edge_in(edges.reshape(7, k * m).T), 0.0, UNSIGNED_MAX)  # [K m, e1]
         grouped = np.maximum.reduce(self.edge_out(hidden).reshape(k, m, -1), axis=0)
         grouped += self.edge_out.bias
         told = self.geometry(self._geometry(centre, edges[:3]).T)

@@ -44,14 +44,14 @@ class Classify:
 
     def __init__(self, spec: ClassifySpec, belief_bound: np.ndarray) -> None:
         self.product = Product("task: readout", spec.readout, belief_bound, BELIEF_BITS)
-        self.weight = self.product.weight
+        self.weight, self.bias = self.product.weight, self.product.bias
 
     def logits(self, belief: np.ndarray, view: View, rows: np.ndarray) -> np.ndarray:
         return self.linear(belief)[:, None, :]
 
     def linear(self, belief: np.ndarray) -> np.ndarray:
         """Beliefs [b, H] -> logits [b, C]."""
-        return np.asarray(self.product(belief) + self.product.bias)
+        return np.asarray(self.product(belief) + self.bias)
 
     def pool(self, margins: np.ndarray) -> np.ndarray:
         return np.asarray(margins[:, 0])
