@@ -6,26 +6,32 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import specs
 import torch
 from torch import Tensor, nn
 
 from asp_neuro.data import load_clouds
-from asp_neuro.grid.arithmetic import BELIEF_BITS, LIMIT, STEP, on_grid, row_steps
+from asp_neuro.grid.arithmetic import BELIEF_BITS, on_grid
 from asp_neuro.learn import checkpoint
 from asp_neuro.learn.cloud_encoder import Encoder, NormedLinear, _Largest, moments
 from asp_neuro.learn.evaluation import Record, accuracy_at, evaluate, negative_log_likelihood, temperature_scaled_nll
 from asp_neuro.learn.examples import Examples, examples_of
+from asp_neuro.learn.machine import module_looks
 from asp_neuro.learn.mixer import Mixer, gate
 from asp_neuro.learn.model import Model, follow, learned, oracle, true_likelihood
 from asp_neuro.learn.policy import Policy, gumbel, sample
 from asp_neuro.learn.recipe import SCORERS, ModelRecipe
 from asp_neuro.learn.training import load_model
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.mixer import GATES, Gates
 from asp_neuro.model.mixer import Mixer as DeployedMixer
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.policy import VISITED
 from asp_neuro.model.rules import RULES
+from asp_neuro.runtime.verification import LOOKED, Findings, compare_looks
 from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.cloud import GRID, Chunking, describe
+from asp_neuro.scenes.cloud_encoder import MOMENT_MAX, MOMENT_STEPS
 from asp_neuro.scenes.cloud_encoder import moments as host_moments
 
 HOW = Chunking(n_points=96, n_groups=12, group_size=6, n_chunks=5)
@@ -51,28 +57,15 @@ def some_model(examples: Examples, seed: int = 0, **changes: object) -> Model:
 
 
 def perceiver_of(model: Model, examples: Examples) -> Perceiver:
-    """The deployed twin; its head is that of the integer grid, the rest does not look at it."""
+    """The deployed twin; the model is in deploy mode afterwards."""
     return Perceiver(deployed(model, examples).spec(HOW, tuple("abcdefgh")))
 
 
-def gates_of(mixer: DeployedMixer, embedding: np.ndarray) -> np.ndarray:
-    """What the deployed mixer makes of embeddings [b, w] in steps, [b, 4 D]: keep, write, read, skip.
-
-    Taken from its steps: a carry of 0 shows write, one of 1 keep, and the drive before its norm read and skip.
-    """
-    shown: list[np.ndarray] = []
-    drive, mixer.drive = mixer.drive, lambda mixed: shown.append(mixed)
-    n, width = len(embedding), mixer.spec.width
-    carries = [mixer.step(np.full((n, width), value), embedding)[1] for value in (0.0, 1.0)]
-    mixer.drive = drive
-    write, keep = carries[0], carries[1] - carries[0]
-    read = (shown[1] - shown[0]) / keep
-    return np.concatenate([keep, write, read, shown[0] - read * write], axis=1)
-
-
 def deployed(model: Model, examples: Examples) -> Model:
+    model.deploy = False
+    model.fix_host_scales([examples.batch(np.arange(40))])
     model.head.fix_scales(evaluate(model, examples).max_membrane)
-    model.head.deploy = True
+    model.deploy = True
     return model
 
 
@@ -202,22 +195,83 @@ def test_the_stream_equals_the_prefix_bit_for_bit() -> None:
             assert torch.equal(carry, state)
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"token_width": 15}, {"token_width": 15, "chunk_layer": True}, {"moments": True}]
-)
+KINDS = [{}, {"token_width": 15}, {"token_width": 15, "chunk_layer": True}, {"moments": True}]
+
+
+@pytest.mark.parametrize("changes", KINDS)
 def test_the_deployed_host_sees_what_the_trained_encoder_sees(examples: Examples, changes: dict) -> None:
+    """In deploy mode bit for bit; in floating point about the same."""
     model = some_model(examples, **changes)
     chunks = examples.chunks[np.arange(5)]
     with torch.no_grad():
-        expected = model.look(examples.batch(np.arange(5))).gates.numpy()
+        floating = model.look(examples.batch(np.arange(5))).gates.numpy()
     twin = perceiver_of(model, examples).model
+    with torch.no_grad():
+        expected = model.look(examples.batch(np.arange(5))).gates.numpy()
     assert (twin.spec.scene.chunk is not None) == bool(changes.get("chunk_layer"))
     assert twin.spec.scene.moments == bool(changes.get("moments"))
     view = twin.encoder.view(chunks)
     for chunk in range(chunks.n_chunks):
-        found = gates_of(twin.mixer, view.embed(np.arange(5), np.full(5, chunk)))
-        np.testing.assert_allclose(found, expected[:, chunk], atol=5e-3)
-    assert expected.std() > 0.1
+        found = np.concatenate(twin.mixer.gates(view.embed(np.arange(5), np.full(5, chunk))), axis=1)
+        assert np.array_equal(found, expected[:, chunk])
+    for one, other in zip(np.split(floating, 4, axis=2), np.split(expected, 4, axis=2), strict=True):
+        assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.98
+
+
+@pytest.mark.parametrize("changes", [*KINDS, {"first_look": 5, "moments": True, "chunk_layer": True}])
+def test_whole_episodes_of_module_and_host_are_equal_bit_for_bit(examples: Examples, changes: dict) -> None:
+    model = some_model(examples, **changes)
+    perceiver = perceiver_of(model, examples)
+    expected = perceiver.played(examples.chunks, ExitRule()).looks
+    for ours, theirs in zip(expected, module_looks(model, perceiver, examples.chunks, ExitRule()), strict=True):
+        for name in LOOKED:
+            assert np.array_equal(getattr(ours, name), getattr(theirs, name)), (ours.t, name)
+    assert len({tuple(order) for order in np.stack([look.place for look in expected], axis=1)}) > 5
+
+
+@pytest.mark.parametrize("path", ["encoder.edge_out.weight", "mixer.project.weight", "readout.weight", "policy.weight"])
+def test_one_unit_in_one_weight_is_seen_in_an_episode(examples: Examples, path: str) -> None:
+    model = some_model(examples)
+    perceiver = perceiver_of(model, examples)
+    with torch.no_grad():
+        weight = model.get_parameter(path)
+        largest = np.unravel_index(int(weight.abs().argmax()), weight.shape)
+        weight[largest] *= 0.97  # some units of its 8 bits
+    looks = module_looks(model, perceiver, examples.chunks, ExitRule())
+    same = [
+        np.array_equal(getattr(ours, name), getattr(theirs, name))
+        for ours, theirs in zip(perceiver.played(examples.chunks, ExitRule()).looks, looks, strict=True)
+        for name in LOOKED
+    ]
+    assert not all(same)
+
+
+def test_gradients_reach_every_weight_through_the_grid(examples: Examples) -> None:
+    model = deployed(some_model(examples, moments=True, chunk_layer=True, first_look=5), examples)
+    played = model.rollout(model.look(examples.batch(np.arange(20))), learned(model.policy), 5)
+    scores = model.begin(model.look(examples.batch(np.arange(20)))).scores(model.policy)
+    later = model.policy(torch.ones(1, 10), model.policy.geometry(examples.batch(np.arange(1)).descriptors))
+    (played.logits.square().sum() + scores.square().sum() + later.sum()).backward()
+    for name, parameter in model.named_parameters():
+        assert torch.isfinite(parameter.grad).all(), name
+        assert parameter.grad.abs().sum() > 0.0, name
+
+
+def test_the_gradient_on_the_grid_points_where_the_smooth_one_does(examples: Examples) -> None:
+    gradients = []
+    for whole in (False, True):
+        model = some_model(examples)
+        if whole:
+            deployed(model, examples)
+        order = follow(torch.arange(5).expand(30, 5))
+        played = model.rollout(model.look(examples.batch(np.arange(30))), order, 2)
+        loss = torch.nn.functional.cross_entropy(played.logits[-1], torch.from_numpy(examples.labels[:30]))
+        loss.backward()
+        gradients.append(
+            {name: p.grad.double().flatten() for name, p in model.named_parameters() if p.grad is not None}
+        )
+    for name in ("encoder.edge_out.weight", "encoder.token_out.weight", "mixer.project.weight", "readout.weight"):
+        assert torch.nn.functional.cosine_similarity(*(g[name] for g in gradients), dim=0) > 0.5, name
 
 
 def test_moments_say_how_points_lie_about_their_centre() -> None:
@@ -228,14 +282,16 @@ def test_moments_say_how_points_lie_about_their_centre() -> None:
     nearer = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]  # a line of two points
     whole = [1 / root, 0.0, 1 / root, 0.5, 0.0, 0.5, 0.0, 0.0, 0.0, root]
     np.testing.assert_allclose(moments(torch.from_numpy(square))[0].numpy(), nearest + nearer + whole, atol=1e-5)
-    in_steps = host_moments(square * GRID / 4.0)[0] / STEP
-    np.testing.assert_allclose(in_steps, [*nearest, *nearer[:9], 0.25, *whole[:9], root / 4.0], atol=1.0 / STEP)
+    told = host_moments(square.transpose(2, 1, 0) * GRID / 4.0)[:, 0] / np.tile(MOMENT_STEPS, 3)
+    np.testing.assert_allclose(
+        told, [*nearest, *nearer[:9], 0.25, *whole[:9], root / 4.0], atol=1.0 / MOMENT_STEPS.min()
+    )
     tilted = square.copy()
     tilted[..., 1] = tilted[..., 0]
     assert moments(torch.from_numpy(tilted))[0, 26] > 0.2  # xy
     assert moments(torch.zeros(2, 5, 3)).abs().max() < 1e-5  # a group of one point, many times
-    assert not host_moments(np.zeros((2, 5, 3))).any()
-    assert not host_moments(np.zeros((2, 1, 3))).any()
+    assert not host_moments(np.zeros((3, 5, 2))).any()
+    assert not host_moments(np.zeros((3, 1, 2))).any()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -244,68 +300,54 @@ def test_deployed_moments_are_the_trained_ones_and_do_not_depend_on_the_batch(se
     offset[:, 0] = 0.0
     offset[:5, :, 1] //= 1000  # nearly flat
     offset[5:10, 2:] = offset[5:10, 1:2]  # nearly all of them the same: the largest mean / r there is
-    deployed = host_moments(offset)
-    trained = moments(torch.from_numpy((offset / GRID).astype(np.float32))).numpy()
-    assert np.abs(deployed / STEP - trained).max() <= 1.0 / STEP
-    assert np.array_equal(np.concatenate([host_moments(row[None]) for row in offset]), deployed)
-    assert np.abs(deployed).max() < LIMIT
+    planes = np.ascontiguousarray(offset.transpose(2, 1, 0))
+    told = host_moments(planes)
+    trained = moments(torch.from_numpy((offset / GRID).astype(np.float32))).numpy().T
+    steps = np.tile(MOMENT_STEPS, 3)[:, None]
+    clipped = np.clip(trained * steps, -MOMENT_MAX, MOMENT_MAX)
+    assert np.abs(told - clipped).max() <= 1.0
+    alone = [host_moments(planes[..., at : at + 1]) for at in range(40)]
+    assert np.array_equal(np.concatenate(alone, axis=1), told)
+    assert np.abs(told).max() <= MOMENT_MAX
 
 
-def test_the_deployed_host_follows_a_carry_that_has_grown(examples: Examples) -> None:
-    """A mixer that forgets nothing reads values in the hundreds; the drive is that of LayerNorm all the same."""
+def test_the_deployed_host_follows_a_carry_of_any_size(examples: Examples) -> None:
+    """What is read from the carry may have few bits or forty; the drive is that of LayerNorm all the same."""
     model = some_model(examples)
     host, mixer = perceiver_of(model, examples).model.mixer, model.mixer
     rng = np.random.default_rng(0)
-    for size in (0.5, 30.0, 63.9, 64.0, 700.0, 1e5):
+    gain, bias = (
+        array.astype(np.float64)
+        for array in (mixer.drive_norm.weight.detach().numpy(), mixer.drive_norm.bias.detach().numpy())
+    )
+    for size in (2.0**10, 2.0**18, 2.0**19, 2.0**30, 2.0**40):
         mixed = rng.normal(size=(50, mixer.width))
-        mixed *= size / np.abs(mixed).max(axis=1, keepdims=True)
-        with torch.no_grad():
-            exact = mixer.drive_norm.double()(torch.from_numpy(mixed)).numpy() * 64.0
-        mixer.float()
-        assert np.abs(host.drive(mixed) - exact).max() <= 0.5 + 64.0 * 0.02, size
-        assert (host.drive(mixed) != np.rint(exact)).mean() < 0.02, size
+        mixed = np.rint(mixed * size / np.abs(mixed).max(axis=1, keepdims=True))
+        centred = mixed - mixed.mean(axis=1, keepdims=True)
+        exact = (centred / centred.std(axis=1, keepdims=True) * gain + bias) * 64.0
+        assert np.abs(host.drive(mixed) - exact).max() <= 0.5 + 1e-2, size
         alone = np.concatenate([host.drive(row[None]) for row in mixed])
         assert np.array_equal(alone, host.drive(mixed))
-
-
-def test_rows_take_the_finest_steps_in_which_they_fit() -> None:
-    rows = np.array([[0.0, 0.0], [63.99, -1.0], [64.0, 0.0], [-127.0, 3.0], [128.0, 0.0], [1e-9, 0.0]])
-    assert row_steps(rows).ravel().tolist() == [4096.0, 4096.0, 2048.0, 2048.0, 1024.0, 4096.0]
-    assert np.abs(rows * row_steps(rows)).max() <= LIMIT + 1
+    assert not host.drive(np.zeros((2, mixer.width))).std()  # nothing to see: the bias alone
 
 
 def test_a_trained_host_drives_the_head_as_the_trained_module_does() -> None:
-    """The shipped compact model over whole episodes in one order: what the chip gets is what training sent."""
+    """The shipped compact model over whole episodes: all that is compared is equal, bit for bit."""
     model, recipe, classes, _ = load_model(checkpoint.find("compact"))
     clouds = load_clouds("shapes", "validation", n_points=recipe.chunking.n_points, classes=classes).subset(range(24))
-    found = examples_of(clouds, recipe.chunking)
-    order = np.tile(np.arange(16), (24, 1))
-    drives: list[np.ndarray] = []
-    real = model.mixer.step
-
-    def step(carry: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
-        drive, carry = real(carry, gates)
-        drives.append(torch.round(drive * 64.0).numpy())
-        return drive, carry
-
-    model.mixer.step = step
-    with torch.no_grad():
-        model.rollout(model.look(found.batch(np.arange(24))), follow(torch.from_numpy(order)), 16)
-    twin = Perceiver(model.spec(recipe.chunking, classes)).model
-    view, carry, read = twin.encoder.view(found.chunks), twin.mixer.start(24), []
-    drive_of = twin.mixer.drive
-    twin.mixer.drive = lambda mixed: read.append(mixed) or drive_of(mixed)
-    for t in range(16):
-        drive, carry = twin.mixer.step(carry, view.embed(np.arange(24), order[:, t]))
-        assert np.abs(drive - drives[t]).max() <= 1.0, t
-        assert (drive != drives[t]).mean() < 0.05, t
-    assert np.abs(read).max() > 64.0  # beyond the range of the other activations
+    perceiver = Perceiver(model.spec(recipe.chunking, classes))
+    scenes = perceiver.scenes(clouds.points)
+    findings = Findings()
+    looks = perceiver.played(scenes, ExitRule()).looks
+    compare_looks(findings, "torch", list(clouds.names), looks, module_looks(model, perceiver, scenes, ExitRule()))
+    assert findings.mismatches == 0
+    assert findings.compared["drives"] == 16 * 24 * 64
 
 
 def test_the_deployed_stream_equals_the_prefix_bit_for_bit(examples: Examples) -> None:
     """Alone, and as the last of sixteen in a batch."""
     mixer = perceiver_of(some_model(examples), examples).model.mixer
-    embeddings = np.rint(np.random.default_rng(2).normal(size=(16, SMALL.width)) * 5000.0)
+    embeddings = np.random.default_rng(2).integers(-127, 128, (16, SMALL.width)).astype(np.float32)
     carry = mixer.start(1)
     for t in range(16):
         drive, carry = mixer.step(carry, embeddings[t : t + 1])
@@ -318,18 +360,34 @@ def test_the_deployed_stream_equals_the_prefix_bit_for_bit(examples: Examples) -
 
 
 def test_the_deployed_state_is_the_sum_of_what_was_written_and_kept_since(examples: Examples) -> None:
-    """Against the closed form, h = sum_i (prod_{j>i} A_j) B_i V_i, within 1e-9."""
+    """Against the closed form, h = sum_i (prod_{j>i} A_j) B_i V_i: each step rounds by half a unit at most."""
     mixer = perceiver_of(some_model(examples), examples).model.mixer
-    embeddings = np.rint(np.random.default_rng(3).normal(size=(9, 2, SMALL.width)) * 5000.0)
-    gates = np.stack([gates_of(mixer, embedding) for embedding in embeddings])  # [T, b, 4 D]
-    keep, write, read, skip = np.split(gates, 4, axis=2)
+    embeddings = np.random.default_rng(3).integers(-127, 128, (9, 2, SMALL.width)).astype(np.float32)
+    gates = [mixer.gates(embedding) for embedding in embeddings]
+    keep, write = (np.stack([getattr(gate, name) for gate in gates]) for name in ("keep", "write"))
     carry = mixer.start(2)
     for t in range(9):
         drive, carry = mixer.step(carry, embeddings[t])
-        closed = sum(keep[i + 1 : t + 1].prod(axis=0) * write[i] for i in range(t + 1))
-        np.testing.assert_allclose(carry, closed, rtol=0, atol=1e-9)
-        assert np.abs(drive - mixer.drive(read[t] * closed + skip[t])).max() <= 1.0
-    assert np.abs(carry - write[-1]).max() > 0.1  # what came before is still seen
+        closed = sum((keep[i + 1 : t + 1] / 4096.0).prod(axis=0) * write[i] for i in range(t + 1))
+        assert np.abs(carry - closed).max() <= 0.5 * t + 1e-6
+        assert (carry == np.rint(carry)).all()
+        again = mixer.drive(gates[t].read * carry + gates[t].skip * 2.0**mixer.spec.skip_shift)
+        assert np.array_equal(drive, again)
+    assert np.abs(carry - write[-1]).max() > 10.0  # what came before is still seen
+
+
+def test_a_step_of_the_deployed_mixer_by_hand() -> None:
+    """A = 3/4, B V = 10 and a carry of -7: -21/4 = -5.25 is rounded to -5."""
+    spec = specs.random_mixer(np.random.default_rng(0), 4)
+    mixer = DeployedMixer(spec)
+    one = np.ones((1, 4))
+    _, carry = mixer.advance(-7.0 * one, Gates(3072.0 * one, 10.0 * one, one, 0.0 * one))
+    assert carry.tolist() == [[5.0] * 4]
+    _, half = mixer.advance(2.0 * one, Gates(1024.0 * one, 0.0 * one, one, 0.0 * one))
+    assert half.tolist() == [[1.0] * 4]  # halves go up
+    assert GATES[128] == 2048.0
+    assert GATES[128 + 12] == 0.8 * 4096.0 // 1 + 1  # z = 3/4: 3276.8, rounded
+    assert GATES.max() < 4096.0
 
 
 def test_the_state_is_the_sum_of_what_was_written_and_kept_since() -> None:
@@ -398,7 +456,7 @@ def test_a_rules_order_replayed_gives_the_same_logits_bit_for_bit(
         with torch.no_grad():
             order = torch.from_numpy(record.order[:, :64].T.copy())
             again = model.rollout(model.look(batch), follow(order), 5)
-        assert np.array_equal(again.logits.float().numpy(), record.logits[:, :64])
+        assert np.array_equal(again.logits.numpy(), record.logits[:, :64])
 
 
 def test_the_random_rule_follows_its_seed(model: Model, examples: Examples, records: dict[str, Record]) -> None:
@@ -434,7 +492,7 @@ def test_the_oracle_sees_what_observing_then_shows(model: Model, examples: Examp
             gain = true_likelihood(peeked, batch.labels).masked_fill(episode.visited > 0, -np.inf)
             assert torch.equal(choice.argmax(dim=1), gain.argmax(dim=1))
             model.observe(episode, choice)
-            seen = model.readout(episode.belief)
+            seen = model.logits(episode.belief, episode.sight.deployed)
             torch.testing.assert_close(seen, peeked[torch.arange(6), choice.argmax(dim=1)], rtol=1e-4, atol=1e-4)
 
 
@@ -512,7 +570,9 @@ def test_the_first_look_chooses_the_first_chunk_and_no_other(examples: Examples)
     descriptors = batch.descriptors.numpy().astype(np.float64)
     perceiver = perceiver_of(model, examples)
     policy = perceiver.model.policy
-    np.testing.assert_allclose(policy.first_scores(descriptors), first.numpy(), atol=1e-4)
+    np.testing.assert_allclose(policy.first_scores(descriptors), first.numpy(), atol=0.1)
+    with torch.no_grad():
+        assert np.array_equal(policy.first_scores(descriptors), model.look(batch).first.numpy())
     alone = np.concatenate([policy.first_scores(row[None]) for row in descriptors])
     assert np.array_equal(alone, policy.first_scores(descriptors))
     answers = perceiver.answers(examples.chunks[:6])
@@ -530,10 +590,10 @@ def test_the_deployed_policy_scores_as_the_trained_one(examples: Examples, score
     descriptors = batch.descriptors.numpy().astype(np.float64)
     policy = perceiver_of(model, examples).model.policy
     outlook = policy.outlook(descriptors)
-    np.testing.assert_allclose(outlook.geometry, geometry.numpy(), atol=1e-4)
+    np.testing.assert_allclose(outlook.geometry, geometry.numpy(), atol=0.05)
     beliefs = on_grid(belief.numpy().astype(np.float64), BELIEF_BITS)
     found, wanted = policy.scores(beliefs, outlook.geometry), expected.numpy()
-    np.testing.assert_allclose(found - found[:, :1], wanted - wanted[:, :1], atol=1e-4)
+    np.testing.assert_allclose(found - found[:, :1], wanted - wanted[:, :1], atol=0.2)
     alone = [policy.outlook(row[None]).geometry for row in descriptors]
     assert np.array_equal(np.concatenate(alone), outlook.geometry)
     alone = [policy.scores(beliefs[i : i + 1], outlook.geometry[i : i + 1]) for i in range(6)]

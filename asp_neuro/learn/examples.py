@@ -44,7 +44,8 @@ class Examples:
         if how is not None and rng is not None and how.hide > 0.0:
             share = rng.uniform(0.0, how.hide, size=(len(points), 1, 1))
             lists = np.where(rng.random(lists.shape, dtype=np.float32) < share, lists[..., :1], lists)
-        descriptors = describe(points, part.mask()).astype(np.float32)
+        exact = points.astype(np.float64) if how is None else points  # on the grid, as they are deployed
+        descriptors = describe(exact, part.mask()).astype(np.float32)
         return Batch(
             torch.from_numpy(points),
             torch.from_numpy(part.members.astype(np.int64)),
