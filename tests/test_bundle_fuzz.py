@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -11,15 +10,13 @@ from pathlib import Path
 import pytest
 from test_bundle import make, model_sha256, promises, with_certificate, write
 
-from asp_neuro.bundle import FORMAT_2, FORMAT_3
-
 SCRIPT = Path(__file__).with_name("bundle_mutants.py")
 SECONDS = 300  # for a child on a busy machine; one that hangs is ended by its own alarm
 
 
-def read_mutants(folder: Path, first: int, end: int, version: int = FORMAT_3) -> dict:
+def read_mutants(folder: Path, first: int, end: int) -> dict:
     """What became of mutants first..end-1; a crash, a hang or a traceback fails the test and names the mutant."""
-    plain = dataclasses.replace(make(), version=version)
+    plain = make()
     good = folder / f"good-{first}.net"
     write(good, with_certificate(plain, *promises(model_sha256(plain))))
     done = subprocess.run(
@@ -41,19 +38,17 @@ def tally(found: list[dict]) -> dict[str, tuple[int, int]]:
     return total
 
 
-@pytest.mark.parametrize("version", [FORMAT_2, FORMAT_3])
-def test_two_hundred_mutants(tmp_path, version):
-    counts = tally([read_mutants(tmp_path, 0, 200, version)])
+def test_two_hundred_mutants(tmp_path):
+    counts = tally([read_mutants(tmp_path, 0, 200)])
     assert sum(map(sum, counts.values())) == 200
     assert sum(counts["raw"]) == 100
     assert sum(refused for refused, _ in counts.values()) > 150
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [FORMAT_2, FORMAT_3])
 @pytest.mark.parametrize("batch", range(4))
-def test_two_thousand_mutants_in_batches(tmp_path, batch, version):
-    counts = tally([read_mutants(tmp_path, 1000 * (batch + 1), 1000 * (batch + 1) + 500, version)])
+def test_two_thousand_mutants_in_batches(tmp_path, batch):
+    counts = tally([read_mutants(tmp_path, 1000 * (batch + 1), 1000 * (batch + 1) + 500)])
     assert sum(map(sum, counts.values())) == 500
     assert sum(counts["raw"]) == 250  # the other half has hashes that fit: the parser itself is reached
     assert len(counts) > 15  # kinds
@@ -62,8 +57,7 @@ def test_two_thousand_mutants_in_batches(tmp_path, batch, version):
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", range(40))
 def test_forty_thousand_mutants(tmp_path, batch):
-    version = FORMAT_2 if batch % 4 == 3 else FORMAT_3
-    read_mutants(tmp_path, 1_000_000 + 1000 * batch, 1_000_000 + 1000 * (batch + 1), version)
+    read_mutants(tmp_path, 1_000_000 + 1000 * batch, 1_000_000 + 1000 * (batch + 1))
 
 
 @pytest.mark.parametrize(
