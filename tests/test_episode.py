@@ -103,13 +103,13 @@ def test_the_same_campaign_catches_spikes_that_are_not_looked_at(monkeypatch):
 def played():
     rng = np.random.default_rng(3)
     perceiver = coarse_perceiver(rng, 16)
-    return perceiver, some_chunks(rng, perceiver, 40)
+    return perceiver, some_chunks(rng, perceiver, 80)
 
 
 def test_a_verdict_does_not_depend_on_the_batch(played):
     perceiver, chunks = played
-    together = perceiver.answers(chunks, ExitRule(0.3))
-    alone = [perceiver.answers(chunks[i : i + 1], ExitRule(0.3))[0] for i in range(len(chunks))]
+    together = perceiver.answers(chunks, ExitRule(0.9))
+    alone = [perceiver.answers(chunks[i : i + 1], ExitRule(0.9))[0] for i in range(len(chunks))]
     assert [answer.verdict for answer in together] == [answer.verdict for answer in alone]
     assert {answer.verdict.preserved for answer in together} == {True, False}
 
