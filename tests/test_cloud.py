@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import plain_cloud
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from asp_neuro.scenes.cloud import (
     MAX_POINTS,
     Chunking,
     Chunks,
+    adds_exactly,
     assign_chunks,
     cut,
     describe,
@@ -211,6 +213,120 @@ def test_cutting_real_shapes_equals_the_slowest_form(shapes: np.ndarray) -> None
         assert chunks.members[i].tolist() == members
         assert chunks.first[i].tolist() == first
         assert chunks.second[i].tolist() == second
+
+
+def lattice(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Equal distances everywhere."""
+    side = int(np.ceil(n ** (1 / 3)))
+    return rng.permutation(np.stack(np.meshgrid(*[np.arange(side)] * 3), axis=-1).reshape(-1, 3))[:n].astype(float)
+
+
+def with_copies(rng: np.random.Generator, n: int) -> np.ndarray:
+    """A third as many points, each several times."""
+    return rng.normal(size=(n // 3, 3))[np.append(np.arange(n // 3), rng.integers(n // 3, size=n - n // 3))]
+
+
+def with_a_stray(rng: np.random.Generator, n: int) -> np.ndarray:
+    """One point so far away that many others fall on one another on the grid."""
+    return np.concatenate([rng.uniform(-1, 1, (n - 1, 3)), [[300.0, 20.0, 1.0]]])
+
+
+# The first two have sums that do not round, the others do or have repeated points: both ways to the mean are taken.
+KINDS = {
+    "float16": lambda rng, n: rng.normal(size=(n, 3)).astype(np.float16),
+    "integers": lambda rng, n: rng.integers(-(2**15), 2**15, (n, 3)),
+    "float32": lambda rng, n: rng.normal(size=(n, 3)).astype(np.float32),
+    "float64": lambda rng, n: rng.normal(size=(n, 3)) * [1.0, 2.0, 0.5] + [3.0, -1.0, 7.0],
+    "near zero": lambda rng, n: rng.normal(size=(n, 3)) * 10.0 ** rng.integers(-12, 1, (n, 3)),
+    "far away": lambda rng, n: rng.normal(size=(n, 3)) + 1e9,
+    "huge": lambda rng, n: rng.normal(size=(n, 3)) * 1e140,
+    "tiny": lambda rng, n: rng.normal(size=(n, 3)) * 1e-140,
+    "plane": lambda rng, n: rng.normal(size=(n, 3)).astype(np.float32) * [1.0, 0.0, 1.0],
+    "line": lambda rng, n: rng.normal(size=(n, 1)).astype(np.float32) * [0.0, 1.0, 0.0],
+    "lattice": lattice,
+    "lattice with copies": lambda rng, n: rng.integers(-4, 5, (n, 3)).astype(float),
+    "copies": with_copies,
+    "a stray": with_a_stray,
+    "coarse": lambda rng, n: np.rint(rng.normal(size=(n, 3)) * 9).astype(np.float32),
+}
+HOWS = {
+    "modelnet10": Chunking(n_points=300, n_groups=64, group_size=32, n_chunks=16),
+    "a ball": Chunking(n_points=300, n_groups=20, group_size=16, n_chunks=5, overlap=1.3, radius=0.25),
+    "large groups": Chunking(n_points=300, n_groups=7, group_size=70, n_chunks=7),
+    "one of each": Chunking(n_points=300, n_groups=1, group_size=1, n_chunks=1),
+}
+
+
+def assert_same_bits(found: Chunks, plain: Chunks) -> None:
+    """Chunks, masks and descriptors."""
+    for name in FIELDS:
+        a, b = getattr(found, name), getattr(plain, name)
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), name
+    assert np.array_equal(found.mask(), plain_cloud.mask_of(plain))
+    described = plain_cloud.describe(plain.coordinates(), plain_cloud.mask_of(plain))
+    assert describe(found.coordinates(), found.mask()).tobytes() == described.tobytes()
+
+
+@pytest.mark.parametrize("how", HOWS.values(), ids=HOWS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_cutting_equals_the_plain_form(kind: str, how: Chunking) -> None:
+    """Bit-exact."""
+    rng = np.random.default_rng(sum(map(ord, kind)))
+    clouds = np.stack([KINDS[kind](rng, how.n_points) for _ in range(6)])
+    coordinates, n_distinct = normalise(clouds)
+    plainly, n_plainly = plain_cloud.normalise(clouds)
+    assert coordinates.tobytes() == plainly.tobytes()
+    assert n_distinct.tolist() == n_plainly.tolist()
+    assert_same_bits(cut(clouds, how), plain_cloud.cut(clouds, how))
+
+
+def test_a_batch_of_all_kinds_equals_the_plain_form_cloud_by_cloud() -> None:
+    rng, how = np.random.default_rng(0), HOWS["modelnet10"]
+    clouds = np.stack([kind(rng, how.n_points).astype(np.float64) for kind in KINDS.values()])
+    together = cut(clouds, how)
+    assert_same_bits(together, plain_cloud.cut(clouds, how))
+    for i in range(len(clouds)):
+        assert_same_bits(together[i : i + 1], plain_cloud.cut(clouds[i : i + 1], how))
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(list(KINDS)), st.integers(12, 90), st.booleans())
+def test_cutting_few_points_equals_the_plain_form(seed: int, kind: str, n: int, all_of_them: bool) -> None:
+    """Also groups that take every distinct point, and as many groups as there are distinct points."""
+    clouds = KINDS[kind](np.random.default_rng(seed), n)[None]
+    distinct = int(plain_cloud.normalise(clouds)[1][0])
+    size = distinct if all_of_them else max(1, distinct // 5)
+    how = Chunking(n_points=n, n_groups=distinct, group_size=size, n_chunks=min(distinct, 4))
+    assert_same_bits(cut(clouds, how), plain_cloud.cut(clouds, how))
+
+
+def test_both_ways_to_the_mean_are_taken_and_a_sum_that_rounds_is_seen() -> None:
+    rng = np.random.default_rng(0)
+    ways = {kind: adds_exactly(np.ascontiguousarray(cloud(rng, 300).T, dtype=float)) for kind, cloud in KINDS.items()}
+    assert ways["float16"]
+    assert ways["integers"]
+    assert not ways["near zero"]
+    assert not ways["float64"]
+    planes = np.ones((3, 1024))  # 2^10 of them: 43 bits are left for each
+    planes[1, 5] = 2.0**-41
+    assert adds_exactly(planes)
+    planes[1, 5] = 2.0**-43
+    assert not adds_exactly(planes)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_descriptors_of_points_off_the_grid_equal_the_plain_form(shapes: np.ndarray, dtype: type) -> None:
+    """Bit-exact though sums round: the products are the same."""
+    chunks = cut(shapes, SMALL)
+    points = augment(chunks.coordinates().astype(dtype), Augmentation(), np.random.default_rng(1))
+    found, plain = describe(points, chunks.mask()), plain_cloud.describe(points, chunks.mask())
+    assert found.dtype == plain.dtype
+    assert found.tobytes() == plain.tobytes()
+
+
+def test_farthest_points_of_several_clouds_equal_the_plain_form(shapes: np.ndarray) -> None:
+    coordinates, start = normalise(shapes)[0], np.arange(len(shapes))
+    found = farthest_points(coordinates, 100, start)
+    assert found.tolist() == plain_cloud.farthest_points(coordinates, 100, start).tolist()
 
 
 def test_descriptors_equal_numpy_on_each_chunk_alone(shapes: np.ndarray) -> None:
