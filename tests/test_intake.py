@@ -412,3 +412,18 @@ def test_only_clouds_have_an_intake(model) -> None:
     assert taken[0].points.tolist() == [[1, 2], [3, 4]]
     with pytest.raises(UsageError, match="for clouds; this model looks at scenes of kind 'picture'"):
         take_inputs([[1, 2]], Picture(), up="z")
+
+
+@pytest.mark.parametrize("n_first", [1, 60, 75, 500])
+def test_points_that_stand_first_again_and_again_do_not_hide_the_others(n_first: int) -> None:
+    """Most clouds are known to have enough distinct points from their first ones; others are counted."""
+    rng = np.random.default_rng(n_first)
+    others = rng.normal(size=(1024 - n_first, 3)).astype(np.float32)
+    cloud = np.concatenate([np.repeat(others[:1], n_first, axis=0), others])
+    assert np.array_equal(take(cloud, 1024, 64).points, cloud)
+    few = np.concatenate([np.repeat(others[:1], 1024 - 62, axis=0), others[:62]])
+    with pytest.raises(InputError, match="62 distinct points, at least 64 are needed"):
+        take(few, 1024, 64)
+    signs = np.repeat(np.array([[0.0, 1.0, 0.0], [-0.0, 1.0, -0.0]], dtype=np.float32), 512, axis=0)
+    with pytest.raises(InputError, match="all points are the same"):
+        take(signs, 1024, 2)
