@@ -49,6 +49,8 @@ def _cut_all(points: np.ndarray, how: Chunking, names: Sequence[str] | None) -> 
     """Small batches: their arrays stay in the processor's cache."""
     if len(points) == 0:
         raise InputError("no clouds to cut into chunks")
+    if len(points) <= BATCH:
+        return cut(points, how, names)
     parts = []
     for start in progress(range(0, len(points), BATCH), label="grouping"):
         stop = start + BATCH
