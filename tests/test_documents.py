@@ -148,6 +148,14 @@ def test_the_python_on_a_page_runs(page, tmp_path):
         assert done.stdout
 
 
+def test_the_page_on_extending_runs_as_one_program(tmp_path):
+    text = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    done = call([sys.executable, "-c", "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "at most 5 %" in done.stdout
+    assert done.stdout.endswith("\n0\n")  # verify found no difference
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")

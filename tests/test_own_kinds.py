@@ -158,7 +158,7 @@ class LineSet:
     inputs: np.ndarray
     labels: np.ndarray
     names: tuple[str, ...]
-    classes: tuple[str, ...] = ("flat", "steep", "odd")
+    classes: tuple[str, ...]
     source: str = "lines"
 
     def __len__(self) -> int:
@@ -261,35 +261,75 @@ def test_without_the_entry_the_file_is_refused_by_name(own_kinds, tmp_path, monk
 def labelled(deployed: deployment.Deployed, seed: int, n: int) -> LineSet:
     """Labels are what the model itself says at margin 0.5, one in forty another one: there it is right in 97.5 %."""
     raw = lines(seed, n)
-    perceiver = deployed.perceiver
+    perceiver, classes = deployed.perceiver, deployed.bundle.classes
     label = np.array([a.label for a in perceiver.answers(perceiver.scenes(raw), ExitRule(0.5))])
-    label[::40] = (label[::40] + 1) % 3
-    return LineSet(raw, label, tuple(f"line {i}" for i in range(n)))
+    targets = label.reshape(n, -1)
+    targets[::40, 0] = (targets[::40, 0] + 1) % len(classes)  # of two targets the first alone
+    return LineSet(raw, label, tuple(f"line {i}" for i in range(n)), classes)
 
 
-def test_run_certificate_and_certified_exit(own_kinds, tmp_path):
-    deployed = stored(model("classify"), tmp_path / "own.net")
+def certified(task: str, path) -> tuple[deployment.Deployed, deployment.Certification]:
+    deployed = stored(model(task), path)
     splits = {
         name: labelled(deployed, seed, n)
         for name, seed, n in (("train", 10, 5), ("validation", 11, 400), ("calibration", 12, 900))
     }
-    certified = deployment.store(deployed, deployment.certify_on(deployed, splits, alpha=0.1))
-    assert certified.certificate.certified
-    again = deployment.open_bundle(tmp_path / "own.net")
+    found = deployment.certify_on(deployed, splits, alpha=0.1)
+    deployment.store(deployed, found)
+    return deployment.open_bundle(path), found
+
+
+@pytest.mark.parametrize("task", ["signs", "classify"])
+def test_run_certificate_and_certified_exit(own_kinds, tmp_path, task):
+    again, found = certified(task, tmp_path / "own.net")
+    assert again.certificate == found.certificate
+    assert again.certificate.certified
     rule, promise = deployment.exit_rule(again)
     assert "at most 10 %" in promise
-    test = labelled(again, 13, 300)
-    report, answers = deployment.run(again, test, rule)
+    report, answers = deployment.run(again, labelled(again, 13, 300), rule)
     assert report["n"] == 300
     assert report["budget"] == 5
     assert report["certified_share"] > 0.2
-    assert report["certified_risk"] < 0.2
+    assert 0 < report["certified_risk"] < 0.2
     assert {a.exit for a in answers} <= {ExitReason.CERTIFIED, ExitReason.BUDGET}
     assert report["mean_observations"] < 5
 
 
-def test_verify_compares_it_and_finds_a_planted_fault(own_kinds, tmp_path):
-    deployed = stored(model("classify"), tmp_path / "own.net")
+def test_an_answer_with_one_wrong_target_of_two_is_wrong_and_half_accurate(own_kinds, tmp_path):
+    deployed = stored(model(), tmp_path / "own.net")
+    raw, written = lines(14, 8), []
+    truth = np.array([a.label for a in deployed.perceiver.answers(deployed.perceiver.scenes(raw))])
+    truth[3, 0] = 1 - truth[3, 0]
+    samples = LineSet(raw, truth, tuple("abcdefgh"), deployed.bundle.classes)
+    report, answers = deployment.run(deployed, samples, ExitRule(0.0, certified=True), on_line=written.append)
+    assert {a.observations for a in answers} == {1}
+    recorded = deployment.record(deployed, samples)
+    np.testing.assert_array_equal(recorded.correct[-1], np.arange(8) != 3)
+    first = np.array([a.label for a in answers]) != truth
+    np.testing.assert_array_equal(recorded.correct[0], ~first.any(axis=1))
+    assert report["accuracy"] == 1.0 - first.mean()
+    assert report["certified_risk"] == first.any(axis=1).mean()
+    names = np.array(deployed.bundle.classes)
+    assert written[3]["truth"] == names[truth[3]].tolist()
+    assert written[3]["class"] == names[answers[3].label].tolist()
+
+
+def test_unknown_labels_give_no_accuracy_and_no_certificate(own_kinds, tmp_path):
+    deployed = stored(model(), tmp_path / "own.net")
+    truth = np.zeros((4, 2), dtype=np.int64)
+    truth[2, 1] = -1
+    samples = LineSet(lines(15, 4), truth, tuple("abcd"), deployed.bundle.classes)
+    assert deployment.run(deployed, samples, ExitRule())[0]["accuracy"] is None
+    with pytest.raises(InputError, match=r"1 of 4 samples have no label \(the first is sample 2\)"):
+        deployment.record(deployed, samples)
+    flat = dataclasses.replace(samples, labels=np.zeros(4, dtype=np.int64))
+    with pytest.raises(InputError, match=r"labels of shape \(4, 2\), the true ones have shape \(4,\)"):
+        deployment.run(deployed, flat, ExitRule())
+
+
+@pytest.mark.parametrize("task", ["signs", "classify"])
+def test_verify_compares_it_and_finds_a_planted_fault(own_kinds, tmp_path, task):
+    deployed = stored(model(task), tmp_path / "own.net")
     batch = deployed.bundle.model.scene.scenes(lines(6, 8))
     ids = [f"line {i}" for i in range(8)]
     found = verify(deployed.bundle, batch, ids, ExitRule(0.2))

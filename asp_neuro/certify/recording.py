@@ -48,12 +48,7 @@ class Recording:
     def from_predictions(cls, margins: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> Recording:
         """From predicted classes [T, n] and true classes [n]; a negative label is an unknown one."""
         labels = np.asarray(labels)
-        unknown = np.flatnonzero(labels < 0) if labels.size else labels
-        if unknown.size:
-            raise InputError(
-                f"recording: {unknown.size} of {labels.size} samples have no label (the first is sample {unknown[0]});"
-                " a certificate needs all of them"
-            )
+        check_known(labels)
         if np.ndim(predictions) != 2 or np.shape(predictions)[1:] != labels.shape:
             raise InputError(f"recording: predictions {np.shape(predictions)} do not fit labels {labels.shape}")
         return cls(margins, np.asarray(predictions) == labels)
@@ -67,6 +62,16 @@ class Recording:
         assert self.observations is not None
         return Recording(
             self.margins[:, index], self.correct[:, index], self.observations[:, index], self.exit_threshold
+        )
+
+
+def check_known(labels: np.ndarray) -> None:
+    """Refuse labels [n], or [n, R] for R targets each, of which one is unknown (negative)."""
+    unknown = np.flatnonzero((labels.reshape(len(labels), -1) < 0).any(axis=1)) if labels.size else labels
+    if unknown.size:
+        raise InputError(
+            f"recording: {unknown.size} of {len(labels)} samples have no label (the first is sample {unknown[0]});"
+            " a certificate needs all of them"
         )
 
 

@@ -17,6 +17,7 @@ from asp_neuro import certify as certificates
 from asp_neuro import files
 from asp_neuro.bundle import Bundle
 from asp_neuro.certify import Certificate, Plan, Recording, monitor
+from asp_neuro.certify.recording import check_known
 from asp_neuro.data import RANDOM, CloudSet, Intake, load_clouds, locate
 from asp_neuro.data.clouds import first_repeat
 from asp_neuro.data.files import take_file
@@ -31,6 +32,7 @@ from asp_neuro.runtime import energy, hardware, kinds
 from asp_neuro.runtime.machine import BATCH, FAST, Machine, OnAnswer, fast_answers
 from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.cloud_encoder import CloudSpec
+from asp_neuro.tasks.base import Task
 
 SHAPES = 64  # built-in clouds that stand in where only the size of chunks matters
 PILOT_SEED = 0  # which calibration clouds plan where the validation clouds were trained on
@@ -45,7 +47,7 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> np.ndarray:
-        """[n], negative where nobody told."""
+        """[n], or [n, R] for a task with R targets; negative where nobody told."""
 
     @property
     def names(self) -> tuple[str, ...]: ...
@@ -178,13 +180,24 @@ def _broken_files(broken: list[str], n: int) -> str:
     return f"{len(broken)} of {n} inputs cannot be used, so none was answered:\n" + "\n".join(broken)
 
 
-def line(name: str, answer: Answer, truth: int, classes: tuple[str, ...]) -> dict[str, Any]:
+def line(name: str, answer: Answer, truth: Any, classes: tuple[str, ...]) -> dict[str, Any]:
     """What is written about one cloud (`--jsonl`)."""
-    return {
-        **answer.to_dict(name),
-        "class": classes[answer.label],
-        "truth": classes[truth] if truth >= 0 else None,
-    }
+    return {**answer.to_dict(name), "class": called(answer.label, classes), "truth": called(truth, classes)}
+
+
+def called(label: Any, classes: tuple[str, ...]) -> Any:
+    """What a label is called, or each of several; None where nobody told."""
+    if np.ndim(label) > 0:
+        return [called(one, classes) for one in label]
+    return classes[label] if label >= 0 else None
+
+
+def losses(task: Task, label: Any, truth: np.ndarray) -> np.ndarray:
+    """The task's loss of labels against true ones, [n] in [0, 1]; an answer is right where it is 0."""
+    label = np.asarray(label)
+    if label.shape != truth.shape:
+        raise InputError(f"the task gives labels of shape {label.shape}, the true ones have shape {truth.shape}")
+    return task.loss(label, truth)
 
 
 def run(
@@ -217,7 +230,7 @@ def run(
             again += 1
         found = answers[index] = short.told(index, found, None if taken is None else taken[index])
         if on_line is not None:
-            on_line(line(samples.names[index], found, int(samples.labels[index]), samples.classes))
+            on_line(line(samples.names[index], found, samples.labels[index], samples.classes))
 
     answers: dict[int, Answer] = {}
     began = time.perf_counter()
@@ -312,7 +325,8 @@ def feedback(path: Path, deployed: Deployed, samples: Samples, answers: list[Ans
         raise InputError(f"{samples.source}: --feedback needs the true class of every cloud")
     state = _monitor_state(path, deployed.sha256, found.alpha)
     certified = [i for i, a in enumerate(answers) if a.exit is ExitReason.CERTIFIED]
-    state = monitor.update_all(state, [answers[i].label != samples.labels[i] for i in certified])
+    loss = losses(deployed.perceiver.model.task, [a.label for a in answers], samples.labels)
+    state = monitor.update_all(state, [bool(loss[i] > 0) for i in certified])
     files.write_text(path, to_json(state.to_dict()) + "\n")
     return state
 
@@ -329,16 +343,17 @@ def _monitor_state(path: Path, model_sha256: str, alpha: float) -> monitor.Monit
 
 
 def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend: str) -> dict[str, Any]:
-    right = np.array([a.label for a in answers]) == samples.labels
     certified = np.array([a.exit is ExitReason.CERTIFIED for a in answers])
     known = bool((samples.labels >= 0).all())
+    task, labels = deployed.perceiver.model.task, [a.label for a in answers]
+    loss = losses(task, labels, samples.labels) if known else np.empty(len(answers))
     promised = deployed.certificate.alpha if certified.any() and deployed.certificate is not None else None
     reasons = [a.exit.value for a in answers]
-    wrong = float(1.0 - right[certified].mean()) if known and certified.any() else None
+    wrong = float(1.0 - (loss[certified] == 0).mean()) if known and certified.any() else None
     return {
         "backend": backend,
         "n": len(answers),
-        "accuracy": float(right.mean()) if known else None,
+        "accuracy": float((1.0 - loss).mean()) if known else None,
         "mean_observations": float(np.mean([a.observations for a in answers])),
         "budget": deployed.bundle.model.budget,
         "certified_share": float(certified.mean()),
@@ -353,11 +368,13 @@ def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend
 
 
 def record(deployed: Deployed, samples: Samples) -> Recording:
-    """One full-budget pass of the deployed system over labelled scenes."""
-    answers = fast_answers(deployed.perceiver, deployed.scenes(samples), ExitRule())
+    """One full-budget pass of the deployed system over labelled scenes; right is where the task has no loss."""
+    check_known(samples.labels)
+    perceiver = deployed.perceiver
+    answers = fast_answers(perceiver, deployed.scenes(samples), ExitRule())
     margins = np.array([a.margins for a in answers]).T  # [T, n]
-    predictions = np.array([a.labels for a in answers]).T
-    return Recording.from_predictions(margins, predictions, samples.labels)
+    steps = zip(*(a.labels for a in answers), strict=True)  # after each observation, a label of every scene
+    return Recording(margins, np.stack([losses(perceiver.model.task, step, samples.labels) == 0 for step in steps]))
 
 
 @dataclass(frozen=True)
