@@ -87,6 +87,8 @@ def make_folder(path: str | Path) -> Path:
 
 def _regular(path: Path) -> os.stat_result | None:
     """What is there, None for nothing. A folder or a device is refused: a rename would put a file in its place."""
+    if path.parent.exists() and not path.parent.is_dir():
+        raise OSError(f"'{path.parent}' is a file and no folder")
     if not path.parent.is_dir():
         raise OSError(f"the folder '{path.parent}' does not exist; make it first")
     if not path.exists():

@@ -239,6 +239,14 @@ def test_the_package_is_left_alone_from_within_too(cli, package, monkeypatch, gi
     assert "lies in the installed package" in said.json["error"]["message"]
 
 
+def test_exporting_a_shipped_bundle_names_its_checkpoint_and_trains_nothing(cli):
+    done = cli("export", "compact")
+    assert done.code == 2
+    assert "'compact' is a shipped bundle" in done.err
+    assert Path(__file__).parents[1].joinpath(*re.findall(r"train/\S+\.pt", done.err)).is_file()
+    assert "asp-neuro train" not in done.err
+
+
 def test_a_certificate_can_go_elsewhere(cli, tmp_path):
     (tmp_path / "mine.net").write_bytes(bundles.shipped()["compact"].read_bytes())
     before = (tmp_path / "mine.net").read_bytes()

@@ -67,6 +67,7 @@ def test_several_files_have_a_line_each(run) -> None:
     assert lines[2].split()[:2] == ["a.npy", "box"]
     assert lines[3].startswith("few.xyz")
     assert "300 distinct points" in lines[3]
+    assert lines[4:6] == ["", "-" * 28 + "  " + "-" * 34]  # one blank line, then the table of the run
     assert any(line.startswith("too few points for a promise  50.0 % of the clouds") for line in lines)
 
 

@@ -89,7 +89,7 @@ def test_a_library_that_fails_half_way_changes_nothing(path: Path, error: BaseEx
         ("", "it is a folder"),
         ("..", "it is a folder"),
         ("/", "it is a folder"),
-        ("a.bin/b", "the folder '.*a.bin' does not exist"),
+        ("a.bin/b", "'.*a.bin' is a file and no folder"),
         ("pipe", "it is not a regular file"),
         ("x" * 300, "File name too long"),
     ],

@@ -31,7 +31,7 @@ def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):
     [
         (".", "cannot write '.': it is a folder; name a file in it"),
         ("no/model.pt", "the folder '.*no' does not exist; make it first"),
-        ("file/model.pt", "the folder '.*file' does not exist"),
+        ("file/model.pt", "'.*file' is a file and no folder"),
         ("/dev/null", "not a regular file"),
     ],
 )

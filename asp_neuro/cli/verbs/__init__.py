@@ -34,7 +34,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("train", "train a model from a recipe", "asp-neuro train --recipe compact", train_arguments, train),
     Verb("export", "write a trained model as a bundle", "asp-neuro export model.pt", export_arguments, export),
     Verb("certify", "find and store the certified exit", "asp-neuro certify model.net", certify_arguments, certify),
-    Verb("run", "answer for a data set or one cloud", "asp-neuro run --backend=sim --limit 5", run_arguments, run),
+    Verb("run", "answer for a data set or for files", "asp-neuro run --backend=sim --limit 5", run_arguments, run),
     Verb("verify", "compare every engine, bit for bit", "asp-neuro verify --limit 4", verify_arguments, verify),
     Verb("check", "design rules and fit on the chip", "asp-neuro check --hw loihi2", check_arguments, check),
     Verb("energy", "estimate what an answer costs", "asp-neuro energy compact", energy_arguments, energy),

@@ -8,7 +8,7 @@ from typing import Any
 
 from asp_neuro.cli.verbs.base import Result, data_arguments, level_arguments, out_file
 from asp_neuro.cli.verbs.certify import certificate_report
-from asp_neuro.errors import AspError, CheckFailed
+from asp_neuro.errors import AspError, CheckFailed, UsageError
 from asp_neuro.report import say
 
 
@@ -32,6 +32,7 @@ def export(args: argparse.Namespace) -> Result:
     from asp_neuro.learn import exporter as export
     from asp_neuro.runtime import deployment, hardware
 
+    _demand_checkpoint(args.checkpoint)
     hw = hardware.chip(args.hw)
     made = export.export(args.checkpoint, args.data, args.up)
     fit = hardware.check(made.bundle.head, made.bundle.model.mixer, hw)
@@ -62,6 +63,17 @@ def export(args: argparse.Namespace) -> Result:
         "certificate": certificate,
     }
     return Result(report, "\n".join([*lines, f"next: asp-neuro run {args.out}"]))
+
+
+def _demand_checkpoint(path: Path) -> None:
+    """Refuse the name of a shipped bundle, which reads like the name of its checkpoint."""
+    from asp_neuro.bundle import shipped
+
+    if not path.exists() and str(path) in shipped():
+        raise UsageError(
+            f"'{path}' is a shipped bundle, exported already (asp-neuro run {path}); "
+            f"its checkpoint is train/checkpoints/{path}.pt of the repository"
+        )
 
 
 def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | None, str]:

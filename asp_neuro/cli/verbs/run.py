@@ -172,7 +172,7 @@ def _inputs_text(names: tuple[str, ...], answers: list[Any], classes: tuple[str,
         (name, classes[a.label], f"{100.0 * a.probability:.1f} %", a.observations, a.exit.value, " ".join(a.notes))
         for name, a in zip(names, answers, strict=True)
     ]
-    return table(rows, ("file", "class", "probability", "observations", "exit", "notes")) + "\n"
+    return table(rows, ("file", "class", "probability", "observations", "exit", "notes"))
 
 
 def _answer_text(answer: Any, classes: tuple[str, ...]) -> str:
