@@ -134,7 +134,8 @@ def _draw_cloud(figure: Any, axis: Any, chunks: Chunks, answer: Answer) -> None:
         bar.set_ticks(range(1, n_steps + 1, -(-n_steps // 8)))
         bar.minorticks_off()
     if hidden.any() or n_steps == 1:
-        axis.legend(frameon=False, fontsize=8, loc="lower left", markerscale=1.5, handletextpad=0.2)
+        below = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.01), "borderaxespad": 0.0}  # clouds fill the frame
+        axis.legend(frameon=False, fontsize=8, markerscale=1.5, handletextpad=0.2, **below)
     axis.set_box_aspect((np.ptp(x), np.ptp(z), np.ptp(up)), zoom=1.25)
     axis.set_axis_off()
     axis.view_init(elev=18.0, azim=-60.0)
