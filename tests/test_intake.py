@@ -363,6 +363,11 @@ REFUSED = {
         [np.zeros((4, 5, 3))],
         r"cloud 0: shape \(4, 5, 3\) is an organised cloud; take it with drop_invalid=True \(--drop-invalid\)",
     ),
+    "organised records": (
+        np.zeros((4, 5), [("x", "f4"), ("y", "f4"), ("z", "f4")]),
+        r"the cloud: shape \(4, 5\) is an organised cloud; take it with drop_invalid=True",
+    ),
+    "no numbers": ({"points": 3}, r"type object, expected numbers in the shape \(points, 3\)"),
     "the second of a list": (
         [np.random.default_rng(0).normal(size=(100, 3)), np.zeros((5, 2))],
         r"cloud 1: 2 columns, expected 3 \(x y z\); the shape is \(5, 2\)",

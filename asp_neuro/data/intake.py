@@ -105,11 +105,12 @@ def _is_cloud(item: Any) -> bool:
 def _rows(given: Any, where: str, drop_invalid: bool) -> tuple[np.ndarray, list[str]]:
     """What was given as rows [P, 3] float64, and a note where there is more than x, y and z."""
     array = _array(given, where)
+    passed = array.shape
     if array.dtype.names is not None:
         array = _fields(array, where)
     if array.dtype.kind not in "fiu":
-        raise InputError(f"{where}: type {array.dtype}, expected numbers")
-    _check_shape(array.shape, where, drop_invalid)
+        raise InputError(f"{where}: type {array.dtype}, expected numbers in the shape (points, 3)")
+    _check_shape(array.shape, passed, where, drop_invalid)
     columns = array.shape[-1]
     notes = [f"{columns} columns: the first three are taken as x, y and z."] if columns > 3 else []
     return array[..., :3].reshape(-1, 3).astype(np.float64), notes
@@ -137,16 +138,17 @@ def _fields(array: np.ndarray, where: str) -> np.ndarray:
     return np.stack([array[axis].astype(np.float64) for axis in AXES], axis=-1)
 
 
-def _check_shape(shape: tuple[int, ...], where: str, drop_invalid: bool) -> None:
+def _check_shape(shape: tuple[int, ...], passed: tuple[int, ...], where: str, drop_invalid: bool) -> None:
+    """Rows of x y z, or rows of them; `passed` is the shape that a user knows: records have no axis for x, y and z."""
     if 0 in shape:
-        raise InputError(f"{where}: no points: shape {shape}")
+        raise InputError(f"{where}: no points: shape {passed}")
     if len(shape) == 3 and shape[2] >= 3 and not drop_invalid:
         raise InputError(
-            f"{where}: shape {shape} is an organised cloud; take it with drop_invalid=True (--drop-invalid), "
+            f"{where}: shape {passed} is an organised cloud; take it with drop_invalid=True (--drop-invalid), "
             "which leaves out the pixels without a return"
         )
     if len(shape) not in (2, 3):
-        raise InputError(f"{where}: shape {shape}, expected (points, 3)")
+        raise InputError(f"{where}: shape {passed}, expected (points, 3)")
     if len(shape) == 2 and shape[0] == 3 and shape[1] > 6:
         raise InputError(f"{where}: shape {shape}, expected (points, 3): transpose it")
     if shape[-1] < 3:
