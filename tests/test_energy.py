@@ -14,13 +14,26 @@ from asp_neuro import bundle as bundles
 from asp_neuro.bundle import model_sha256
 from asp_neuro.data import load_clouds
 from asp_neuro.errors import ConfigError, InputError, MissingError
+from asp_neuro.grid import arithmetic
+from asp_neuro.grid.operations import Operations
+from asp_neuro.grid.softmax import margin_operations
 from asp_neuro.model import prefix
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.runtime import deployment, energy, hardware
-from asp_neuro.runtime.energy import Activity, Component, Estimate, Price, components, measure, phase_boundary
+from asp_neuro.runtime.energy import (
+    Activity,
+    Component,
+    Estimate,
+    IntegerPrice,
+    Price,
+    components,
+    measure,
+    phase_boundary,
+)
 
 PRICES = hardware.prices()
 PAPER = Price(**PRICES.values["cmos_45nm"])
+INTEGERS = IntegerPrice(**PRICES.values["cmos_45nm_integers"])
 
 # Table S2: operations of one cloud. The head's accumulates are r T per operation, r = 24.45 %, T = 4.
 TABLE_S2 = (
@@ -114,6 +127,67 @@ def test_counts_by_hand():
     }
 
 
+def test_kinds_by_hand():
+    """Inputs of 8 bits: edge_out, token_in, token_out, gates; of two bytes: coordinates and the drive."""
+    rng = np.random.default_rng(0)
+    model = specs.random_model(rng, width=16, n_neurons=16, n_layers=2, n_classes=4)
+    found = components(model, Activity(2.0, 3.0, (0.25, 0.5)))
+    norm, tanh, exp = 8 * 16 + 5, 31, 25
+    assert (tanh, exp) == (arithmetic.TANH_OPERATIONS, arithmetic.EXP_OPERATIONS)
+    assert {c.name: c.operations for c in found} == {
+        "encoder": Operations(mac8=3 * (8 * 8 * 12 + 12 * 16 + 16 * 16), mac16=3 * (8 * 6 * 8 + 3 * 16)),
+        "mixer": Operations(mac8=5 * 16 * 16, mac32=2 * 16, float64=2 * norm + 7 * 16),
+        "head layer 1": Operations(mac16=16 * 16, mac32=16),
+        "head layer 2": Operations(mac32=16),
+        "belief, read-out": Operations(mac32=4 * 16, float64=norm + 4 * 16 + (exp + 4) * 4 + 4),
+        "policy": Operations(mac32=8 * 16 + 6 * 8, float64=6 * 8 * (tanh + 1)),
+        "policy, descriptors": Operations(mac32=6 * 8 * 8),
+    }
+    assert all(c.macs == c.operations.macs for c in found)
+
+
+def test_a_kind_has_its_price_by_hand():
+    part = Component("x", 111.0, 1000.0, 200.0, operations=Operations(mac8=100.0, mac16=10.0, mac32=1.0, float64=5.0))
+    graded = 100 * 0.3 + 10 * 0.6 + 3.3 + 5 * 16.6
+    assert part.energy(INTEGERS) == pytest.approx(graded + 200 * 0.1)
+    assert part.dense_energy(INTEGERS) == pytest.approx(graded + 1000 * 0.3)  # 8 bits in place of a spike
+    assert part.energy(PAPER) == pytest.approx(111 * 4.6 + 200 * 0.9)  # float64 is not counted
+    assert part.dense_energy(PAPER) == pytest.approx(1111 * 4.6)
+
+
+class Counted(np.ndarray):
+    """Counts the + - * / and square roots that are made with it, element by element."""
+
+    n = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **more):
+        plain = [x.view(np.ndarray) if isinstance(x, Counted) else x for x in inputs]
+        if out is not None:
+            more["out"] = tuple(x.view(np.ndarray) if isinstance(x, Counted) else x for x in out)
+        result = getattr(ufunc, method)(*plain, **more)
+        if ufunc in (np.add, np.subtract, np.multiply, np.divide, np.sqrt):
+            Counted.n += np.size(plain[0] if method == "reduce" else result)
+        return out[0] if out is not None else np.asarray(result).view(Counted)
+
+
+def counted(function, *arrays) -> int:
+    Counted.n = 0
+    function(*(array.view(Counted) for array in arrays))
+    return Counted.n
+
+
+def test_operations_element_by_element_are_those_that_are_made():
+    rng = np.random.default_rng(0)
+    assert counted(arithmetic.exp, -rng.random(10)) == 10 * arithmetic.EXP_OPERATIONS
+    rows = np.rint(rng.normal(0.0, 50.0, (3, 16)))
+    made = counted(lambda x: arithmetic.normalise_int(x, np.ones(16), np.zeros(16), 0), rows)
+    assert made == 3 * arithmetic.norm_operations(16)
+
+
+def test_a_margin_takes_an_exponential_a_class():
+    assert margin_operations(4) == 4 * (1 + 25 + 2 + 1) + 1 + 1 + 2  # difference, exp, rounding, sum; quotient
+
+
 def test_a_chunk_layer_is_paid_once_an_observation():
     model = specs.random_model(np.random.default_rng(0), token_width=20)
     encoder, mixer, *_ = components(model, Activity(1.0, 3.0, (0.1, 0.1)))
@@ -125,12 +199,24 @@ def test_moments_cost_six_products_a_point_and_wider_tokens():
     model = specs.random_model(np.random.default_rng(0), moments=True)
     encoder, *_ = components(model, Activity(1.0, 3.0, (0.1, 0.1)))
     assert encoder.macs == 3 * (8 * (6 * 8 + 8 * 12 + 6) + 45 * 16 + 16 * 16)
+    assert encoder.operations.mac16 == 3 * (8 * 6 * 8 + 33 * 16)
+    assert encoder.operations.mac32 == 3 * 8 * 6
+    assert encoder.operations.float64 == 3 * (9 * (2 + 4 + 8) + 3 * 42)
 
 
 def test_a_first_look_is_paid_once_and_the_outline_once_for_all_chunks():
     model = specs.random_model(np.random.default_rng(0), first_look=5)
     *_, descriptors = components(model, Activity(1.0, 1.0, (0.1, 0.1)))
     assert descriptors.macs == 6 * (8 * 8 + 8 * 5 + 5) + 16 * 5
+    assert descriptors.operations.float64 == 6 * 5 * 32
+
+
+def test_a_first_look_takes_the_place_of_the_first_scores():
+    step = 8 * 16 + 6 * 8
+    for units, left in ((0, step), (5, 0.75 * step)):
+        model = specs.random_model(np.random.default_rng(0), first_look=units)
+        *_, policy, _ = components(model, Activity(4.0, 1.0, (0.1, 0.1), first=0.25))
+        assert policy.macs == left
 
 
 @pytest.mark.parametrize(("scorer", "step", "once"), [("geometry", 48, 384), ("additive", 48, 384), ("belief", 176, 0)])
@@ -138,6 +224,35 @@ def test_a_policy_pays_for_what_it_looks_at(scorer, step, once):
     model = specs.random_model(np.random.default_rng(0), scorer=scorer)
     *_, policy, descriptors = components(model, Activity(1.0, 1.0, (0.1, 0.1)))
     assert (policy.macs, descriptors.macs) == (step, once)
+
+
+def test_both_conventions_of_one_use_side_by_side():
+    rng = np.random.default_rng(1)
+    perceiver = specs.random_perceiver(rng, first_look=5, moments=True)
+    chunks = perceiver.scenes(specs.random_clouds(rng, 5))
+    paper = estimate(perceiver, measure(perceiver, [chunks], ExitRule(0.3), "a test"))
+    for found in (paper, paper.deployed):
+        phase = found.phase
+        assert found.at_exit / found.fixed_order == pytest.approx(phase.fraction / phase.boundary(), rel=1e-9)
+        assert (np.diff(found.curve) > 0.0).all()
+        assert (found.curve < found.dense_curve).all()
+    told = paper.as_dict()
+    assert set(told["deployed"]) < set(told)
+    assert told["float64_at_exit"] == 0.0 < told["deployed"]["float64_at_exit"] < told["deployed"]["energy_at_exit"]
+    assert told["ratios"]["system_products"] == told["system_ratio"] != told["deployed"]["system_ratio"]
+    assert 1.0 < told["deployed"]["head_ratio"] < told["head_ratio"]  # an 8-bit product costs 3 accumulates, not 5
+    assert "Horowitz" in told["deployed"]["prices"]["sources"]["mac8_pj"]
+    for words in ("Estimate", "no chip was measured", "paper", "deployed", "8-bit MACs", "head ratio", "system ratio"):
+        assert words in paper.text()
+
+
+def test_whole_numbers_alone_cost_less_than_floats_by_their_prices():
+    """Where nothing is done element by element, each kind lies between its cheapest and its dearest price."""
+    model = specs.random_model(np.random.default_rng(0))
+    for part in components(model, Activity(1.0, 3.0, (0.5, 0.5))):
+        products = dataclasses.replace(part, operations=dataclasses.replace(part.operations, float64=0.0))
+        assert 0.3 * part.macs <= products.energy(INTEGERS) - 0.1 * part.accumulates <= 3.3 * part.macs
+        assert products.energy(INTEGERS) < part.energy(PAPER)
 
 
 @pytest.fixture(scope="module")

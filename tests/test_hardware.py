@@ -212,6 +212,13 @@ def test_every_number_has_a_source():
 def test_prices_are_those_of_the_publications():
     values = hardware.prices().values
     assert values["cmos_45nm"] == {"mac_pj": 4.6, "ac_pj": 0.9}
+    assert values["cmos_45nm_integers"] == {
+        "mac8_pj": pytest.approx(0.2 + 0.1),  # int8 multiply, int32 add
+        "mac16_pj": pytest.approx(2 * (0.2 + 0.1)),
+        "mac32_pj": pytest.approx(3.1 + 2 * 0.1),  # int32 multiply, 64-bit add
+        "ac_pj": 0.1,
+        "float64_pj": pytest.approx(4.6 * 27 / 7.5, abs=0.05),
+    }
     assert values["loihi1"] == {
         "synaptic_operation_pj": 23.6,
         "neuron_update_active_pj": 81.0,

@@ -20,8 +20,9 @@ from asp_neuro import scenes, tasks
 from asp_neuro.bundle import Bundle, make_golden
 from asp_neuro.errors import InputError
 from asp_neuro.grid.arithmetic import BELIEF_BITS, BIAS_BITS, SIGNED_MAX, Linear, Product, on_grid, to_range
+from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, Array, Matrix, Norm, check, leaf, part, random
-from asp_neuro.grid.softmax import probabilities
+from asp_neuro.grid.softmax import margin_operations, probabilities
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.policy import PolicySpec
@@ -81,8 +82,8 @@ class LineSpec:
     def parts_of(self, batch: Lines) -> np.ndarray:
         return np.tile(np.eye(N_CELLS, dtype=bool), (len(batch), 1, 1))
 
-    def macs(self, parts: float) -> float:
-        return parts * self.cell.weight.size
+    def operations(self, parts: float) -> Operations:
+        return Operations(mac16=parts * self.cell.weight.size)
 
 
 class LineEncoder:
@@ -125,8 +126,8 @@ class SignsSpec:
     def task(self, belief_bound: np.ndarray) -> Signs:
         return Signs(self, belief_bound)
 
-    def macs(self) -> float:
-        return self.weight.weight.size
+    def operations(self) -> Operations:
+        return Operations(mac32=self.weight.weight.size, float64=2 * margin_operations(2))
 
 
 class Signs:

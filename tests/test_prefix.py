@@ -128,8 +128,8 @@ def test_the_prefix_form_costs_what_its_observations_do_again(model: str, rule: 
     assert report["ratio"]["mixer"] == report["ratio"]["head"] == repeats
     once, again = n_encoded(chunks, orders)
     scene = perceiver.spec.scene
-    per_chunk = scene.macs(0)
-    per_group = scene.macs(1) - per_chunk
+    per_chunk = scene.operations(0).macs
+    per_group = scene.operations(1).macs - per_chunk
     assert (per_chunk > 0) == (model == "with a chunk layer")
     expected = {
         "streaming": once * per_group + taken.sum() * per_chunk,

@@ -129,6 +129,11 @@ def membrane_bits(largest: float, n_neurons: int) -> int:
     return min(MEMBRANE_BITS_MAX, 31 - math.frexp(float(n_neurons))[1] - math.frexp(largest)[1])
 
 
+def norm_operations(width: int) -> int:
+    """What `normalise_int` does to a row: 8 an element, 5 more."""
+    return 8 * width + 5
+
+
 def normalise_int(x: np.ndarray, gain: np.ndarray, bias: np.ndarray, bits: int) -> np.ndarray:
     """LayerNorm of multiples of 2^-bits [n, H]: exact sums, then one square root and one division.
 
@@ -151,6 +156,8 @@ LN2_HIGH = 6.93147180369123816490e-01  # 33 bits: times a whole number below 2^2
 LN2_LOW = 1.90821492927058770002e-10
 TAYLOR = tuple(1.0 / math.factorial(i) for i in range(11))  # |r| <= ln 2 / 2: the first term left out is below 2^-41
 LEAST_EXPONENT = -60.0  # e^-60 is far below every grid here
+EXP_OPERATIONS = 5 + 2 * (len(TAYLOR) - 1)  # an element: k, r, and the polynomial
+TANH_OPERATIONS = EXP_OPERATIONS + 6
 
 
 def exp(x: np.ndarray) -> np.ndarray:

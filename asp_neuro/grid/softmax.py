@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from asp_neuro.errors import InputError
-from asp_neuro.grid.arithmetic import EXP_BITS, MARGIN_BITS, exp, on_grid
+from asp_neuro.grid.arithmetic import EXP_BITS, EXP_OPERATIONS, MARGIN_BITS, exp, on_grid
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
@@ -25,6 +25,11 @@ def margin(logits: np.ndarray) -> np.ndarray:
     weights = _weights(logits)
     runner_up = np.partition(weights, -2, axis=-1)[..., -2]  # the best has weight 1
     return on_grid((1.0 - runner_up) / weights.sum(axis=-1), MARGIN_BITS)
+
+
+def margin_operations(n_classes: int) -> int:
+    """What `margin` does: difference, exponential, rounding and sum of each class, and the quotient."""
+    return (EXP_OPERATIONS + 4) * n_classes + 4
 
 
 def _weights(logits: np.ndarray) -> np.ndarray:

@@ -6,8 +6,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from asp_neuro.grid.arithmetic import BELIEF_BITS, membrane_bits, normalise_int, on_grid
+from asp_neuro.grid.arithmetic import BELIEF_BITS, membrane_bits, norm_operations, normalise_int, on_grid
+from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Norm
+
+
+def operations(width: int) -> Operations:
+    """Of a belief: to steps of the grid, LayerNorm, to steps again."""
+    return Operations(float64=norm_operations(width) + 4 * width)
 
 
 class Belief:

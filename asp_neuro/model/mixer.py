@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.arithmetic import SIGNED_MAX, Linear, gate, normalise_int, rounded_shift, to_range
+from asp_neuro.grid.arithmetic import SIGNED_MAX, Linear, gate, norm_operations, normalise_int, rounded_shift, to_range
+from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, Norm, check, part
 from asp_neuro.heads.bits import DRIVE_MAX
 
@@ -61,9 +62,10 @@ class MixerSpec:
         """[D] proven largest |drive_int|."""
         return np.minimum(np.ceil(self.drive.bound), DRIVE_MAX)
 
-    def macs(self) -> float:
-        """Of a step: the gates, keep . h + write, read . h + skip."""
-        return self.gates.weight.size + 2 * self.width
+    def operations(self) -> Operations:
+        """Of a step: the gates; keep . h + write and read . h + skip; LayerNorms, B v and the shifts between them."""
+        between = norm_operations(self.n_inputs) + norm_operations(self.width) + 7 * self.width
+        return Operations(mac8=self.gates.weight.size, mac32=2 * self.width, float64=between)
 
 
 class Gates(NamedTuple):

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from asp_neuro.errors import ConfigError, nearest
-from asp_neuro.grid.arithmetic import BELIEF_BITS, DESCRIPTOR_BITS, TANH_BITS, Product, tanh
+from asp_neuro.grid.arithmetic import BELIEF_BITS, DESCRIPTOR_BITS, TANH_BITS, TANH_OPERATIONS, Product, tanh
+from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, Array, Matrix, check, leaf, part
 
 SCORERS = ("bilinear", "geometry", "belief", "additive")
@@ -30,6 +31,11 @@ class FirstLook:
 
     outline: Affine = part("f", "3 g")
     score: Matrix = part(1, "f")
+
+    def operations(self, n_places: int) -> Operations:
+        """Of all places; their scene's lowest and highest count once."""
+        units, mine = n_places * self.score.weight.size, self.outline.weight.size // 3
+        return Operations(mac32=n_places * mine + 2 * mine + units, float64=(TANH_OPERATIONS + 1) * units)
 
 
 @dataclass(frozen=True)
@@ -66,19 +72,15 @@ class PolicySpec:
         """Whether a choice depends on the belief."""
         return self.scorer == "bilinear"
 
-    def macs(self, n_places: int) -> float:
+    def operations(self, n_places: int) -> Operations:
         """Of the scores before an observation."""
-        looks = self.scorer in ("bilinear", "belief")
-        return looks * self.from_belief.weight.size + n_places * self.score.weight.size
+        looks, units = self.scorer in ("bilinear", "belief"), n_places * self.score.weight.size
+        return Operations(mac32=looks * self.from_belief.weight.size + units, float64=(TANH_OPERATIONS + looks) * units)
 
-    def macs_once(self, n_places: int) -> float:
+    def operations_once(self, n_places: int) -> Operations:
         """Once per scene: the descriptors' part, and the first look, whose outline counts once for all places."""
-        own = (self.scorer != "belief") * n_places * self.from_descriptor.weight.size
-        if self.first is not None:
-            outline = self.first.outline.weight
-            mine = outline[:, : self.n_descriptors].size
-            own += n_places * (mine + len(outline)) + outline.size - mine
-        return own
+        own = Operations(mac32=(self.scorer != "belief") * n_places * self.from_descriptor.weight.size)
+        return own if self.first is None else own + self.first.operations(n_places)
 
 
 class Choice(NamedTuple):
@@ -111,7 +113,7 @@ class Policy:
             self.first = Product(name, outline, *thrice)  # proves that the sum of the two below is exact
             own, ends = (Matrix(part, outline.shift) for part in np.split(outline.weight, [n_own], axis=1))
             self.first_own = Product(name, own, *geometry)
-            self.first_ends = Product(name, ends, *(part[n_own:] if np.ndim(part) else part for part in thrice))
+            self.first_ends = Product(name, ends, np.tile(descriptor_bound, 2), DESCRIPTOR_BITS, np.tile(spec.exponents, 2))
             self.first_score = Product("policy: first/score", spec.first.score, 1.0, TANH_BITS)
 
     def outlook(self, descriptors: np.ndarray) -> Outlook:

@@ -62,7 +62,7 @@ class Trace:
 
     def count(self, perceiver: Perceiver, n_rows: int) -> None:
         """So many rows through mixer and head (every input counted; spikes make accumulates of them)."""
-        self.macs["mixer"] += int(n_rows * perceiver.spec.mixer.macs())
+        self.macs["mixer"] += int(n_rows * perceiver.spec.mixer.operations().macs)
         self.macs["head"] += n_rows * sum(layer.weight_int.size for layer in perceiver.head.layers)
 
 

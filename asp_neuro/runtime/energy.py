@@ -14,16 +14,23 @@ Phase boundary (Prop. S25), against the same spiking model that reads its whole 
     a      F_a E_MAC / (F_s E_AC), fixed order        kappa            analog work an observation, active / fixed
     r      E_policy / (F_s E_AC)                      F_a, F_s         analog and spiking operations an observation
 
+Two conventions, side by side. The paper's has one price for every MAC and one for every accumulate, those of float32
+(`PAPER`). The deployed one (`DEPLOYED`) prices what runs, by kind (`grid/operations.py`):
+
+    component     E = sum_kind n_kind E_kind + accumulates E_int32         kinds: mac8, mac16, mac32, float64
+    as an ANN     E = sum_kind n_kind E_kind + synapses E_mac8             activations of 8 bits in place of spikes
+
 A carried state has kappa = 1, but for chosen chunks larger or smaller than the mean; computing the prefix again
-multiplies it by sum k (k + 1) / 2 over sum k. Bias, reset, comparison, maximum, LayerNorm, tanh, softmax, memory and
-the cutting of a cloud into chunks are not counted; the leak is, one product a neuron.
+multiplies it by sum k (k + 1) / 2 over sum k. Bias, reset, comparison, maximum, memory and the cutting of a cloud into
+chunks are counted in neither, LayerNorm, moments, tanh and softmax in the deployed one only; the leak is, one product a
+neuron.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,28 +38,83 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.grid.operations import Operations
+from asp_neuro.model import belief
 from asp_neuro.model.episode import Watched, episodes, play
 from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
 from asp_neuro.model.look import Look
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.report import table
+from asp_neuro.runtime import hardware
 from asp_neuro.runtime.hardware import Prices
 
 # What is counted
 
 
 @dataclass(frozen=True)
-class Price:
-    """Picojoules of an operation."""
-
-    mac_pj: float
-    ac_pj: float
+class Price(hardware.Cmos):
+    """Picojoules of an operation, by the paper's convention."""
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if not (math.isfinite(value) and value > 0.0):
-                raise ConfigError(f"price: {name} = {value} must be a finite number above 0")
+        _check_above_zero(self)
+
+    @property
+    def float64_pj(self) -> float:
+        """Not counted."""
+        return 0.0
+
+    @property
+    def dense_pj(self) -> float:
+        """Of a product with a binary input, were the input graded."""
+        return self.mac_pj
+
+    def graded(self, part: Component) -> float:
+        """Picojoules of all but the accumulates."""
+        return part.macs * self.mac_pj
+
+    def __str__(self) -> str:
+        return f"{self.mac_pj:g} pJ a multiply-accumulate, {self.ac_pj:g} pJ an accumulate"
+
+
+@dataclass(frozen=True)
+class IntegerPrice(hardware.CmosIntegers):
+    """Picojoules of an operation of the deployed network."""
+
+    def __post_init__(self) -> None:
+        _check_above_zero(self)
+
+    @property
+    def dense_pj(self) -> float:
+        return self.mac8_pj
+
+    def graded(self, part: Component) -> float:
+        n = part.operations
+        whole = n.mac8 * self.mac8_pj + n.mac16 * self.mac16_pj + n.mac32 * self.mac32_pj
+        return whole + n.float64 * self.float64_pj
+
+    def __str__(self) -> str:
+        macs = f"{self.mac8_pj:g}, {self.mac16_pj:g}, {self.mac32_pj:g} pJ a multiply-accumulate of 8, 16, 32 bits"
+        return f"{macs}, {self.ac_pj:g} pJ an accumulate, {self.float64_pj:g} pJ a float64 operation"
+
+
+def _check_above_zero(price: Any) -> None:
+    for name, value in dataclasses.asdict(price).items():
+        if not (math.isfinite(value) and value > 0.0):
+            raise ConfigError(f"price: {name} = {value} must be a finite number above 0")
+
+
+@dataclass(frozen=True)
+class Convention:
+    """What an operation is taken to cost."""
+
+    name: str
+    group: str  # of the price list
+    price: type[Price] | type[IntegerPrice]
+
+
+PAPER = Convention("paper", "cmos_45nm", Price)
+DEPLOYED = Convention("deployed", "cmos_45nm_integers", IntegerPrice)
 
 
 @dataclass(frozen=True)
@@ -64,14 +126,15 @@ class Component:
     synapses: float = 0.0  # products with a binary input: at most that many accumulates
     accumulates: float = 0.0  # those whose input spikes
     once: bool = False  # per cloud
+    operations: Operations = Operations()  # the MACs by kind, and what the paper does not count
 
-    def energy(self, price: Price) -> float:
+    def energy(self, price: Price | IntegerPrice) -> float:
         """Picojoules."""
-        return self.macs * price.mac_pj + self.accumulates * price.ac_pj
+        return price.graded(self) + self.accumulates * price.ac_pj
 
-    def dense_energy(self, price: Price) -> float:
+    def dense_energy(self, price: Price | IntegerPrice) -> float:
         """Picojoules of the all-analog version of itself."""
-        return (self.macs + self.synapses) * price.mac_pj
+        return price.graded(self) + self.synapses * price.dense_pj
 
 
 @dataclass(frozen=True)
@@ -81,6 +144,7 @@ class Activity:
     observations: float  # of a cloud
     groups: float  # encoded for it: those of the chunk that no chunk before had
     rates: tuple[float, ...]  # spikes per neuron and observation, of each layer
+    first: float = 0.0  # share of the observations that are a cloud's first
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.observations) and self.observations > 0.0):
@@ -97,18 +161,26 @@ def components(model: ModelSpec, activity: Activity) -> tuple[Component, ...]:
     layers = model.head.layers
     if len(activity.rates) != len(layers):
         raise InputError(f"energy: {len(activity.rates)} firing rates for {len(layers)} layers")
-    parts = [Component("encoder", model.scene.macs(activity.groups)), Component("mixer", model.mixer.macs())]
+    parts = [_graded("encoder", model.scene.operations(activity.groups)), _graded("mixer", model.mixer.operations())]
     for index, layer in enumerate(layers):
-        synapses, leak = layer.weight_int.size, layer.n_neurons
+        synapses, leak = layer.weight_int.size, Operations(mac32=layer.n_neurons)
         if index == 0:  # the drive is graded
-            parts.append(Component("head layer 1", synapses + leak))
+            parts.append(_graded("head layer 1", Operations(mac16=synapses) + leak))
         else:  # the spikes of every layer before
             events = synapses * sum(activity.rates[:index])
-            parts.append(Component(f"head layer {index + 1}", leak, synapses, events))
-    n_places = model.scene.n_places
-    parts.append(Component("belief, read-out", model.task.macs()))
-    parts.append(Component("policy", model.policy.macs(n_places)))
-    return (*parts, Component("policy, descriptors", model.policy.macs_once(n_places), once=True))
+            parts.append(_graded(f"head layer {index + 1}", leak, synapses=synapses, accumulates=events))
+    n_places, n_neurons = model.scene.n_places, model.head.n_neurons
+    parts.append(_graded("belief, read-out", belief.operations(n_neurons) + model.task.operations()))
+    scored = 1.0 if model.policy.first is None else 1.0 - activity.first  # a first look has scores of its own
+    parts.append(_graded("policy", model.policy.operations(n_places) * scored))
+    return (*parts, _graded("policy, descriptors", model.policy.operations_once(n_places), once=True))
+
+
+def _graded(name: str, operations: Operations, **more: Any) -> Component:
+    return Component(name, operations.macs, operations=operations, **more)
+
+
+Cost = Callable[[Component], float]  # picojoules
 
 
 def phase_boundary(a: Any, rate: float, fixed_rate: float, overhead: float, kappa: float) -> Any:
@@ -177,25 +249,26 @@ def measure(perceiver: Perceiver, parts: Iterable[Any], rule: ExitRule, source: 
     return Usage(
         source=source,
         n=n_clouds,
-        steps=tuple(_activity(1.0, step.mean(axis=1)) for step in work),
+        steps=tuple(_activity(1.0, step.mean(axis=1), first=t == 0) for t, step in enumerate(work)),
         taken=_activity(float(stops.mean()), (work * taken[:, None]).sum(axis=(0, 2)) / taken.sum()),
         fixed=_activity(n_steps, work_fixed.mean(axis=(0, 2))),
         repeats=float((stops * (stops + 1)).sum() / (2 * stops.sum())),
     )
 
 
-def _activity(observations: float, means: np.ndarray) -> Activity:
+def _activity(observations: float, means: np.ndarray, first: bool | None = None) -> Activity:
+    """Of whole clouds, or (`first`) of a single observation of theirs."""
     groups, *rates = means.tolist()
-    return Activity(float(observations), groups, tuple(rates))
+    return Activity(float(observations), groups, tuple(rates), 1.0 / observations if first is None else float(first))
 
 
 def assumed_usage(source: str, observations: float, groups: Sequence[float], rates: Sequence[float]) -> Usage:
     """Where nothing can be run: the groups that each observation of the budget encodes, the rates always the same."""
     budget = len(groups)
     total = np.interp(observations, np.arange(budget + 1), np.concatenate([[0.0], np.cumsum(groups)]))
-    steps = tuple(Activity(1.0, float(n), tuple(rates)) for n in groups)
-    taken = Activity(observations, float(total) / observations, tuple(rates))
-    return Usage(source, 0, steps, taken, Activity(float(budget), float(np.mean(groups)), tuple(rates)), None)
+    steps = tuple(_activity(1.0, np.array([n, *rates]), first=t == 0) for t, n in enumerate(groups))
+    taken = _activity(observations, np.array([total / observations, *rates]))
+    return Usage(source, 0, steps, taken, _activity(budget, np.array([np.mean(groups), *rates])), None)
 
 
 # What follows
@@ -235,15 +308,21 @@ class Phase:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The energy of a model in a use of it. Energies are picojoules."""
+    """The energy of a model in a use of it, by one convention. Energies are picojoules."""
 
     model: ModelSpec
     usage: Usage
     prices: Prices
+    convention: Convention = PAPER
 
     @cached_property
-    def price(self) -> Price:
-        return Price(**self.prices.values["cmos_45nm"])
+    def price(self) -> Price | IntegerPrice:
+        return self.convention.price(**self.prices.values[self.convention.group])
+
+    @cached_property
+    def deployed(self) -> Estimate:
+        """The same use, by what really runs."""
+        return dataclasses.replace(self, convention=DEPLOYED)
 
     def _components(self, activity: Activity) -> tuple[Component, ...]:
         return components(self.model, activity)
@@ -253,26 +332,51 @@ class Estimate:
         """At the observations that were taken."""
         return self._components(self.usage.taken)
 
+    def _curve(self, cost: Cost) -> np.ndarray:
+        """[M] of 1 .. M observations."""
+        steps = [sum(cost(c) for c in self._components(s) if not c.once) for s in self.usage.steps]
+        return np.cumsum(steps) + sum(cost(c) for c in self.parts if c.once)
+
+    def _at_exit(self, cost: Cost) -> float:
+        """The mean over clouds, each at its own stop."""
+        return sum(cost(c) * (1.0 if c.once else self.usage.taken.observations) for c in self.parts)
+
+    def _energy(self, part: Component) -> float:
+        return part.energy(self.price)
+
+    def _dense_energy(self, part: Component) -> float:
+        return part.dense_energy(self.price)
+
+    def _float64_energy(self, part: Component) -> float:
+        """The share of what is done element by element; the paper does not count it."""
+        return part.operations.float64 * self.price.float64_pj
+
     @cached_property
     def curve(self) -> np.ndarray:
         """[M] E(1) .. E(M)."""
-        steps = [sum(c.energy(self.price) for c in self._components(s) if not c.once) for s in self.usage.steps]
-        return np.cumsum(steps) + sum(c.energy(self.price) for c in self.parts if c.once)
+        return self._curve(self._energy)
 
     @cached_property
     def dense_curve(self) -> np.ndarray:
         """[M] the same of the all-analog version."""
-        steps = [sum(c.dense_energy(self.price) for c in self._components(s) if not c.once) for s in self.usage.steps]
-        return np.cumsum(steps) + sum(c.dense_energy(self.price) for c in self.parts if c.once)
+        return self._curve(self._dense_energy)
+
+    @cached_property
+    def float64_curve(self) -> np.ndarray:
+        """[M] what of it goes into float64."""
+        return self._curve(self._float64_energy)
 
     @cached_property
     def at_exit(self) -> float:
-        """The mean over clouds, each at its own stop."""
-        return sum(c.energy(self.price) * (1.0 if c.once else self.usage.taken.observations) for c in self.parts)
+        return self._at_exit(self._energy)
 
     @cached_property
     def dense_at_exit(self) -> float:
-        return sum(c.dense_energy(self.price) * (1.0 if c.once else self.usage.taken.observations) for c in self.parts)
+        return self._at_exit(self._dense_energy)
+
+    @cached_property
+    def float64_at_exit(self) -> float:
+        return self._at_exit(self._float64_energy)
 
     @property
     def fixed_order(self) -> float:
@@ -282,7 +386,9 @@ class Estimate:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """How many times more the all-analog version takes: the head, the system at as many observations, at budget."""
+        """How many times more the all-analog version takes: the head, the system at as many observations, at budget,
+        and at budget without float64."""
+        products = self.dense_curve[-1] - self.float64_curve[-1]
         heads = [c for c in self.parts if c.name.startswith("head")]
         spiking = [c for c in heads if c.synapses]
         return {
@@ -290,6 +396,7 @@ class Estimate:
             "spiking_layers": _ratio(spiking, self.price) if spiking else 1.0,
             "same_observations": self.dense_at_exit / self.at_exit,
             "system": float(self.dense_curve[-1]) / self.at_exit,
+            "system_products": float(products) / (self.at_exit - self.float64_at_exit),
         }
 
     @property
@@ -298,7 +405,7 @@ class Estimate:
         now, then = self.parts, self._components(usage.fixed)
         spiking = max(sum(c.synapses for c in now), 1.0)  # a head of one layer has none: the unit is one accumulate
         analog, analog_fixed = (
-            sum(c.macs * price.mac_pj for c in parts if not c.name.startswith("policy")) for parts in (now, then)
+            sum(price.graded(c) for c in parts if not c.name.startswith("policy")) for parts in (now, then)
         )
         policy = sum(
             c.energy(price) / (usage.taken.observations if c.once else 1.0) for c in now if c.name.startswith("policy")
@@ -327,17 +434,25 @@ class Estimate:
         return events * price["synaptic_operation_pj"] + neurons * price["neuron_update_active_pj"]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for `--json`: nanojoules."""
-        usage, budget = self.usage, self.model.budget
-        group = "cmos_45nm"
+        """Plain data, for `--json`: nanojoules. The paper's convention, and under `deployed` the other."""
+        usage = self.usage
         return {
             "estimate": True,
             "measured_on": usage.source,
             "n": usage.n,
-            "budget": budget,
+            "budget": self.model.budget,
             "mean_observations": usage.taken.observations,
             "firing_rate": usage.taken.rates,
             "groups": usage.taken.groups,
+            **self._costs(),
+            "loihi1_head_nj": self.on_loihi1 / 1e3,
+            "deployed": self.deployed._costs(),
+        }
+
+    def _costs(self) -> dict[str, Any]:
+        group = self.convention.group
+        return {
+            "convention": self.convention.name,
             "prices": {**self.prices.values[group], "sources": self.prices.sources[group]},
             "components": [
                 {
@@ -349,6 +464,7 @@ class Estimate:
             ],
             "energy_at": {str(k): value / 1e3 for k, value in enumerate(self.curve.tolist(), start=1)},
             "energy_at_exit": self.at_exit / 1e3,
+            "float64_at_exit": self.float64_at_exit / 1e3,
             "dense_at_exit": self.dense_at_exit / 1e3,
             "dense_at_budget": float(self.dense_curve[-1]) / 1e3,
             "fixed_order_at_budget": self.fixed_order / 1e3,
@@ -357,50 +473,65 @@ class Estimate:
             "ratios": self.ratios,
             "phase": self.phase.as_dict(),
             "prefix_phase": None if self.prefix_phase is None else self.prefix_phase.as_dict(),
-            "loihi1_head_nj": self.on_loihi1 / 1e3,
         }
 
     def text(self) -> str:
-        """For people."""
-        note = f"Estimate from operation counts at 45 nm prices ({self.price.mac_pj:g} pJ a multiply-accumulate, "
-        note += f"{self.price.ac_pj:g} pJ an accumulate); no chip was measured."
-        paragraphs = (note, f"From {self.usage.source}.", self._table(), self._curve_text(), self._summary())
-        return "\n\n".join((*paragraphs, self._chip_note()))
+        """For people: both conventions."""
+        note = "Estimate from operation counts at 45 nm prices; no chip was measured. Two conventions:\n"
+        note += f"  paper     products only, all in float32: {self.price}\n"
+        note += f"  deployed  what runs, by kind: {self.deployed.price}"
+        paragraphs = (note, f"From {self.usage.source}.", self._table(), self._kinds_table(), self._curve_text())
+        return "\n\n".join((*paragraphs, self._summary(), self._chip_note()))
 
     def _table(self) -> str:
-        whole, rows = self.at_exit, []
-        for c in self.parts:
-            energy, n = c.energy(self.price), 1.0 if c.once else self.usage.taken.observations
-            counts = [f"{value:.0f}" for value in (c.macs, c.synapses, c.accumulates)]
-            costs = [f"{value / 1e3:.2f}" for value in (energy, c.dense_energy(self.price))]
-            rows.append(
-                (c.name, "cloud" if c.once else "observation", *counts, *costs, f"{100 * energy * n / whole:.1f}%")
-            )
-        return table(rows, ("component", "per", "MACs", "on spikes", "accumulates", "nJ", "nJ as ANN", "share"))
+        rows = [self._row(c, (c.macs, c.synapses, c.accumulates)) for c in self.parts]
+        return table(rows, ("component, paper", "per", "MACs", "on spikes", "accumulates", "nJ", "nJ as ANN", "share"))
+
+    def _kinds_table(self) -> str:
+        rows = [
+            self.deployed._row(c, (*dataclasses.astuple(c.operations)[:3], c.accumulates, c.operations.float64))
+            for c in self.parts
+        ]
+        kinds = ("8-bit MACs", "16-bit", "32-bit", "accumulates", "float64")
+        return table(rows, ("component, deployed", "per", *kinds, "nJ", "nJ as ANN", "share"))
+
+    def _row(self, part: Component, counts: Sequence[float]) -> tuple[str, ...]:
+        """Name, counts, costs and share of a component."""
+        energy, n = part.energy(self.price), 1.0 if part.once else self.usage.taken.observations
+        costs = [f"{value / 1e3:.2f}" for value in (energy, part.dense_energy(self.price))]
+        share = f"{100 * energy * n / self.at_exit:.1f}%"
+        return (part.name, "cloud" if part.once else "observation", *(f"{n:.0f}" for n in counts), *costs, share)
 
     def _curve_text(self) -> str:
-        rows = [
-            (k, f"{spiking / 1e6:.3f}", f"{dense / 1e6:.3f}")
-            for k, (spiking, dense) in enumerate(zip(self.curve, self.dense_curve, strict=True), start=1)
-        ]
-        return table(rows, ("observations", "uJ a cloud", "uJ as ANN"))
+        curves = (self.curve, self.dense_curve, self.deployed.curve, self.deployed.dense_curve)
+        rows = [(k, *(f"{pj / 1e6:.3f}" for pj in at)) for k, at in enumerate(zip(*curves, strict=True), start=1)]
+        return table(rows, ("observations", "uJ, paper", "as ANN", "uJ, deployed", "as ANN"))
 
     def _summary(self) -> str:
-        taken, phase, ratios = self.usage.taken, self.phase, self.ratios
-        symbols = f"a {phase.a:.1f}, lambda {phase.rate:.3f}, lambda0 {phase.fixed_rate:.3f}, r {phase.overhead:.2f}"
-        rows = [
-            ("observations taken", f"{taken.observations:.2f} of {self.model.budget} on average"),
-            ("firing rate, by layer", ", ".join(f"{100.0 * rate:.1f} %" for rate in taken.rates)),
-            ("energy at the exit", f"{self.at_exit / 1e6:.3f} uJ a cloud"),
-            ("whole budget, fixed order", f"{self.fixed_order / 1e6:.3f} uJ a cloud, same model without policy"),
-            ("head ratio", f"{ratios['head']:.2f}x (ANN / spiking; layers on spikes {ratios['spiking_layers']:.1f}x)"),
-            ("system ratio", f"{ratios['system']:.2f}x (ANN at full budget / this at its exit)"),
-            ("of which by spikes", f"{ratios['same_observations']:.3f}x (ANN at as many observations)"),
-            ("phase", f"{_verdict(phase)}; {symbols}"),
-        ]
-        if self.prefix_phase is not None:
-            rows.append(("without carried state", _verdict(self.prefix_phase)))
-        return table(rows, ("estimate", ""))
+        taken, other = self.usage.taken, self.deployed._headlines()
+        rates = ", ".join(f"{100.0 * rate:.1f} %" for rate in taken.rates)
+        said = f"{taken.observations:.2f} of {self.model.budget} observations are taken on average; "
+        said += f"firing rate, by layer: {rates}; lambda {self.phase.rate:.3f}, lambda0 {self.phase.fixed_rate:.3f}."
+        rows = [(name, value, other[name]) for name, value in self._headlines().items()]
+        return f"{said}\n\n{table(rows, ('estimate', 'paper', 'deployed'))}"
+
+    def _headlines(self) -> dict[str, str]:
+        phase, prefix, ratios = self.phase, self.prefix_phase, self.ratios
+        whole = self.at_exit - self.float64_at_exit
+        rows = {
+            "energy at the exit": f"{self.at_exit / 1e6:.3f} uJ a cloud",
+            "  of it products + float64 by elements": f"{whole / 1e6:.3f} + {self.float64_at_exit / 1e6:.3f} uJ",
+            "whole budget": f"{self.curve[-1] / 1e6:.3f} uJ a cloud",
+            "whole budget, fixed order without policy": f"{self.fixed_order / 1e6:.3f} uJ a cloud",
+            "head ratio (ANN / spiking)": f"{ratios['head']:.2f}x",
+            "  its layers on spikes": f"{ratios['spiking_layers']:.1f}x",
+            "system ratio (ANN at budget / this at its exit)": f"{ratios['system']:.2f}x",
+            "  of products alone": f"{ratios['system_products']:.2f}x",
+            "  of which by spikes (as many observations)": f"{ratios['same_observations']:.3f}x",
+            "phase: a, r": f"{phase.a:.1f}, {phase.overhead:.2f}",
+            "phase: phi, phi*": _verdict(phase),
+        }
+        return rows if prefix is None else {**rows, "  without carried state": _verdict(prefix)}
 
     def _chip_note(self) -> str:
         watt = self.prices.values["loihi2"]["static_watt"]
@@ -411,10 +542,10 @@ class Estimate:
         )
 
 
-def _ratio(parts: Sequence[Component], price: Price) -> float:
+def _ratio(parts: Sequence[Component], price: Price | IntegerPrice) -> float:
     return sum(c.dense_energy(price) for c in parts) / sum(c.energy(price) for c in parts)
 
 
 def _verdict(phase: Phase) -> str:
     saves = "saves" if phase.wins else "does not save"
-    return f"phi {phase.fraction:.3f}, phi* {phase.boundary():.3f}, {saves} energy (kappa {phase.kappa:.2f})"
+    return f"{phase.fraction:.3f}, {phase.boundary():.3f}: {saves} energy (kappa {phase.kappa:.2f})"

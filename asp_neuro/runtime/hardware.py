@@ -131,6 +131,15 @@ class Cmos:
 
 
 @dataclass(frozen=True)
+class CmosIntegers:
+    mac8_pj: float
+    mac16_pj: float
+    mac32_pj: float
+    ac_pj: float
+    float64_pj: float
+
+
+@dataclass(frozen=True)
 class Loihi1:
     synaptic_operation_pj: float
     neuron_update_active_pj: float
@@ -147,6 +156,7 @@ class PriceList:
     """The file of prices, without the sources."""
 
     cmos_45nm: Cmos
+    cmos_45nm_integers: CmosIntegers
     loihi1: Loihi1
     loihi2: Loihi2
 

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from asp_neuro.grid.operations import Operations
+
 
 class Scenes(Protocol):
     """A batch of scenes."""
@@ -67,5 +69,5 @@ class SceneSpec(Protocol):
     def parts_of(self, scenes: Any) -> np.ndarray:
         """[n, M, G] bool: what each place is made of; a part that two places share is encoded once."""
 
-    def macs(self, parts: float) -> float:
-        """Multiply-accumulates of an observation that encodes so many parts anew."""
+    def operations(self, parts: float) -> Operations:
+        """Of an observation that encodes so many parts anew."""

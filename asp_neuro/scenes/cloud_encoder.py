@@ -21,6 +21,7 @@ import numpy as np
 
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.arithmetic import SIGNED_MAX, UNSIGNED_MAX, Linear, rounded_shift, to_range
+from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, Matrix, check, part
 from asp_neuro.scenes.cache import chunks_of
 from asp_neuro.scenes.cloud import (
@@ -90,12 +91,13 @@ class CloudSpec:
     def parts_of(self, scenes: Chunks) -> np.ndarray:
         return scenes.belongs()
 
-    def macs(self, parts: float) -> float:
+    def operations(self, parts: float) -> Operations:
         """Of an observation that encodes so many groups, and pools a chunk."""
-        per_point = self.edge_in.weight.size + self.edge_out.weight.size + (6 if self.moments else 0)
-        per_group = self.token_in.weight.size + self.geometry.weight.size + self.token_out.weight.size
-        per_chunk = 0 if self.chunk is None else self.chunk.weight.size
-        return parts * (self.chunking.group_size * per_point + per_group) + per_chunk
+        k = self.chunking.group_size
+        point = Operations(mac8=self.edge_out.weight.size, mac16=self.edge_in.weight.size)
+        token = Operations(self.token_in.weight.size + self.token_out.weight.size, self.geometry.weight.size)
+        group = point * k + token + (moment_operations(k) if self.moments else Operations())
+        return group * parts + Operations(mac8=0 if self.chunk is None else self.chunk.weight.size)
 
 
 def edge_reach(affine: Affine) -> np.ndarray:
@@ -189,10 +191,22 @@ class CloudView:
             members = self.chunks.members[row, which].T + self.first_point[row]  # [K, m]
             self.tokens[row, which] = self.encoder.tokens(self.points[:, members])
         self.known[rows[at], group] = True
-        self.macs += int(self.encoder.spec.macs(len(at)) + (len(rows) - 1) * self.encoder.spec.macs(0))
+        spent = self.encoder.spec.operations(len(at)) + self.encoder.spec.operations(0) * (len(rows) - 1)
+        self.macs += int(spent.macs)
         at, group = np.nonzero(looked_at)  # sorted by cloud
         starts = np.searchsorted(at, np.arange(len(rows)))
         return self.encoder.embedding(np.maximum.reduceat(self.tokens[rows[at], group], starts, axis=0))
+
+
+def moment_sizes(k: int) -> list[int]:
+    """How many of a group's k points, nearest first, each of its moments is of."""
+    return [max(1, k // share) for share in MOMENT_PARTS]
+
+
+def moment_operations(k: int) -> Operations:
+    """Of `moments` for one group: squares and products, 9 sums a point and part, and 42 for each part's ten numbers."""
+    sizes = moment_sizes(k)
+    return Operations(mac32=6 * k, float64=9 * sum(sizes) + 42 * len(sizes))
 
 
 def moments(offset: np.ndarray) -> np.ndarray:
@@ -207,8 +221,8 @@ def moments(offset: np.ndarray) -> np.ndarray:
     for at, (i, j) in enumerate(zip(*MOMENT_PAIRS), start=3):
         np.multiply(terms[i], terms[j], out=terms[at])
     values = np.empty((len(MOMENT_PARTS), N_MOMENTS // len(MOMENT_PARTS), n))
-    for out, share in zip(values, MOMENT_PARTS):
-        _moments_of(np.add.reduce(terms[:, : max(1, k // share)], axis=1), float(max(1, k // share)), out)
+    for out, size in zip(values, moment_sizes(k)):
+        _moments_of(np.add.reduce(terms[:, :size], axis=1), float(size), out)
     values *= MOMENT_STEPS[:, None]
     np.rint(values, out=values)
     return np.clip(values, -MOMENT_MAX, MOMENT_MAX, out=values).reshape(N_MOMENTS, n)

@@ -78,9 +78,16 @@ def results(name: str, data: str | None) -> dict[str, str]:
         f"equal to exact arithmetic: {percent(early['equal_share'])}",
         "firing rate": ", ".join(percent(rate, 0) for rate in cost.usage.taken.rates),
         "fit on Loihi 2 (estimate)": f"{cores.cores} cores, {'fits' if cores.fits else 'does not fit'}",
-        "energy (estimate, 45 nm)": f"{cost.at_exit / 1e6:.2f} uJ at the exit, {cost.curve[-1] / 1e6:.2f} uJ at full "
-        f"budget; head ratio {cost.ratios['head']:.2f}x, system ratio {cost.ratios['system']:.2f}x",
+        "energy (estimate, 45 nm, the paper's float prices)": energy(cost),
+        "energy (estimate, 45 nm, the integers that run)": f"{energy(cost.deployed)}; "
+        f"{percent(cost.deployed.float64_at_exit / cost.deployed.at_exit, 0)} of it in float64, element by element",
     }
+
+
+def energy(cost: Estimate) -> str:
+    """By one convention."""
+    ratios = f"head ratio {cost.ratios['head']:.2f}x, system ratio {cost.ratios['system']:.2f}x"
+    return f"{cost.at_exit / 1e6:.2f} uJ at the exit, {cost.curve[-1] / 1e6:.2f} uJ at full budget; {ratios}"
 
 
 def card(name: str, data: str | None) -> str:

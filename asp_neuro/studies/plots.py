@@ -170,31 +170,46 @@ def first_visits(chunks: Chunks, order: tuple[int, ...]) -> np.ndarray:
 
 
 def energy_curves(path: Path, found: Estimate) -> Path:
-    """Energy against observations, and the phase boundary with the model's own point."""
-    figure, (left, right) = _figure(2)
-    k, at = np.arange(1, len(found.curve) + 1), found.usage.taken.observations
-    left.plot(k, found.dense_curve / 1e6, color=GREY, linestyle="--", label="the same, all analog")
-    left.plot(k, found.curve / 1e6, color=BLUE, marker=".", label="with the spiking head")
-    left.axhline(found.fixed_order / 1e6, color=GREEN, linewidth=1.0, label="fixed order, whole budget")
-    label = f"at its exit: {found.at_exit / 1e6:.2f} µJ, {at:.2f} observations"
-    left.plot(at, found.at_exit / 1e6, color=ORANGE, marker="*", markersize=13, linestyle="none", label=label)
-    left.set(xlabel="observations", ylabel="µJ a cloud (estimate, 45 nm)", xlim=(0.5, k[-1] + 0.5), ylim=(0.0, None))
-    left.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="lower right")
-    _phase_plane(right, found)
+    """Energy against observations by both conventions, and the phase boundary with the model's own points."""
+    figure, (paper, deployed, plane) = _figure(3)
+    _energy_curve(paper, found, "the paper's float prices, products only")
+    _energy_curve(deployed, found.deployed, "the integers that run, and float64 element by element")
+    _phase_plane(plane, found)
     _save(figure, path)
     return path
 
 
+def _energy_curve(axis: Any, found: Estimate, title: str) -> None:
+    k, at = np.arange(1, len(found.curve) + 1), found.usage.taken.observations
+    axis.plot(k, found.dense_curve / 1e6, color=GREY, linestyle="--", label="the same, all analog")
+    axis.plot(k, found.curve / 1e6, color=BLUE, marker=".", label="with the spiking head")
+    if found.float64_at_exit > 0.0:
+        products = (found.curve - found.float64_curve) / 1e6
+        axis.plot(k, products, color=BLUE, linewidth=1.0, linestyle=":", label="of it products")
+        axis.fill_between(k, products, found.curve / 1e6, color=BLUE, alpha=0.1, linewidth=0.0, label="of it float64")
+    axis.axhline(found.fixed_order / 1e6, color=GREEN, linewidth=1.0, label="fixed order, whole budget, no policy")
+    label = f"at its exit: {found.at_exit / 1e6:.2f} µJ, {at:.2f} observations"
+    axis.plot(at, found.at_exit / 1e6, color=ORANGE, marker="*", markersize=13, linestyle="none", label=label)
+    axis.set(xlabel="observations", ylabel="µJ a cloud (estimate, 45 nm)", xlim=(0.5, k[-1] + 0.5))
+    axis.set_ylim(0.0, 1.5 * max(found.dense_curve[-1], found.fixed_order) / 1e6)  # room for the legend
+    ratios = f"head ratio {found.ratios['head']:.2f}x, system ratio {found.ratios['system']:.2f}x"
+    axis.set_title(f"{title}\n{ratios}", fontsize=9)
+    axis.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="upper left", ncols=1)
+
+
 def _phase_plane(axis: Any, found: Estimate) -> None:
-    own, prefix = found.phase, found.prefix_phase
-    a = np.geomspace(min(0.01, own.a / 10.0), max(100.0, 10.0 * own.a), 400)
-    axis.plot(a, own.boundary(a), color=BLUE, label=f"φ*, state carried: κ = {own.kappa:.2f}")
-    axis.fill_between(a, 0.0, np.minimum(own.boundary(a), 1.0), color=BLUE, alpha=0.07, linewidth=0.0)
-    if prefix is not None:
-        axis.plot(a, prefix.boundary(a), color=GREY, label=f"φ*, prefix computed again: κ = {prefix.kappa:.2f}")
-    label = f"this model: a = {own.a:.0f}, φ = {own.fraction:.2f}"
-    axis.plot(own.a, own.fraction, color=ORANGE, marker="*", markersize=13, linestyle="none", label=label)
-    top = 1.35 * max(1.0, float(own.boundary(a).max()))  # room for the legend
+    phases = (found.phase, found.deployed.phase)
+    a = np.geomspace(min(0.01, *(p.a / 10.0 for p in phases)), max(100.0, *(10.0 * p.a for p in phases)), 400)
+    for estimate, name, colour, size in ((found, "paper", BLUE, 18), (found.deployed, "deployed", GREEN, 9)):
+        own, prefix = estimate.phase, estimate.prefix_phase
+        axis.plot(a, own.boundary(a), color=colour, label=f"φ*, {name}, state carried: κ = {own.kappa:.2f}")
+        axis.fill_between(a, 0.0, np.minimum(own.boundary(a), 1.0), color=colour, alpha=0.06, linewidth=0.0)
+        if prefix is not None:
+            label = f"φ*, {name}, prefix computed again: κ = {prefix.kappa:.2f}"
+            axis.plot(a, prefix.boundary(a), color=colour, linestyle="--", linewidth=1.0, label=label)
+        label = f"this model, {name}: a = {own.a:.0f}, φ = {own.fraction:.2f}"
+        axis.plot(own.a, own.fraction, color=colour, marker="*", markersize=size, linestyle="none", label=label)
+    top = 1.6 * max(1.0, *(float(p.boundary(a).max()) for p in phases))  # room for the legend
     axis.set(xscale="log", xlim=(a[0], a[-1]), ylim=(0.0, top))
     axis.set(xlabel="a: analog over spiking cost (estimate)", ylabel="φ: observed share of the budget")
     axis.legend(frameon=True, framealpha=0.95, edgecolor="none", fontsize=8, loc="upper left")

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from asp_neuro.grid.operations import Operations
 from asp_neuro.scenes.base import View
 
 
@@ -53,5 +54,5 @@ class TaskSpec(Protocol):
     def task(self, belief_bound: np.ndarray) -> Task:
         """Ready to run on beliefs within +-bound [H]; refused where a sum could round."""
 
-    def macs(self) -> float:
-        """Multiply-accumulates of the read-out after an observation."""
+    def operations(self) -> Operations:
+        """Of read-out and margins after an observation."""

@@ -9,8 +9,9 @@ import numpy as np
 
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.arithmetic import BELIEF_BITS, Product
+from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, check, part
-from asp_neuro.grid.softmax import probabilities
+from asp_neuro.grid.softmax import margin_operations, probabilities
 from asp_neuro.scenes.base import View
 
 
@@ -35,8 +36,8 @@ class ClassifySpec:
     def task(self, belief_bound: np.ndarray) -> Classify:
         return Classify(self, belief_bound)
 
-    def macs(self) -> float:
-        return self.readout.weight.size
+    def operations(self) -> Operations:
+        return Operations(mac32=self.readout.weight.size, float64=margin_operations(len(self.classes)))
 
 
 class Classify:
