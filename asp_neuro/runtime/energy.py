@@ -94,7 +94,7 @@ class IntegerPrice(hardware.CmosIntegers):
         return whole + n.float64 * self.float64_pj
 
     def __str__(self) -> str:
-        macs = f"{self.mac8_pj:g}, {self.mac16_pj:g}, {self.mac32_pj:g} pJ a multiply-accumulate of 8, 16, 32 bits"
+        macs = f"{self.mac8_pj:g}, {self.mac16_pj:g}, {self.mac32_pj:g} pJ a MAC of 8, 16, 32 bits"
         return f"{macs}, {self.ac_pj:g} pJ an accumulate, {self.float64_pj:g} pJ a float64 operation"
 
 
@@ -479,7 +479,7 @@ class Estimate:
         """For people: both conventions."""
         note = "Estimate from operation counts at 45 nm prices; no chip was measured. Two conventions:\n"
         note += f"  paper     products only, all in float32: {self.price}\n"
-        note += f"  deployed  what runs, by kind: {self.deployed.price}"
+        note += f"  deployed  what runs: {self.deployed.price}"
         paragraphs = (note, f"From {self.usage.source}.", self._table(), self._kinds_table(), self._curve_text())
         return "\n\n".join((*paragraphs, self._summary(), self._chip_note()))
 

@@ -23,11 +23,12 @@ def energy_arguments(parser: argparse.ArgumentParser) -> None:
     sample_arguments(parser)
     exit_arguments(parser)
     parser.add_argument("--prices", default="prices", metavar="FILE", help="another price table than the shipped one")
-    parser.add_argument("--plot", type=picture_file, metavar="FILE.png", help="draw energy and phase boundary")
+    parser.add_argument("--plot", type=picture_file, metavar="FILE.png", help="draw energy and phase boundary, by both")
 
 
 def energy(args: argparse.Namespace) -> Result:
-    """What an answer costs, by operations counted on the model and firing rates measured on its data. An estimate."""
+    """What an answer costs, by operations counted on the model and firing rates measured on its data. An estimate, by
+    the paper's float prices and by the integers that run."""
     from asp_neuro.runtime import deployment, hardware
     from asp_neuro.runtime.energy import Estimate
     from asp_neuro.studies import plots
