@@ -113,7 +113,9 @@ class Policy:
             self.first = Product(name, outline, *thrice)  # proves that the sum of the two below is exact
             own, ends = (Matrix(part, outline.shift) for part in np.split(outline.weight, [n_own], axis=1))
             self.first_own = Product(name, own, *geometry)
-            self.first_ends = Product(name, ends, np.tile(descriptor_bound, 2), DESCRIPTOR_BITS, np.tile(spec.exponents, 2))
+            self.first_ends = Product(
+                name, ends, np.tile(descriptor_bound, 2), DESCRIPTOR_BITS, np.tile(spec.exponents, 2)
+            )
             self.first_score = Product("policy: first/score", spec.first.score, 1.0, TANH_BITS)
 
     def outlook(self, descriptors: np.ndarray) -> Outlook:
