@@ -131,7 +131,7 @@ class ModelRecipe:
 @dataclass(frozen=True)
 class TrainRecipe:
     epochs: int = 30  # in all
-    qat_epochs: int = 8  # the last of them: quantisation-aware training, the head on the integer grid
+    qat_epochs: int = 8  # the last of them: quantisation-aware training, on the integer grid
     start: str = ""  # a checkpoint, or the name of a shipped one, whose weights this training starts from
     batch_size: int = 32
     learning_rate: float = 2e-3

@@ -303,10 +303,10 @@ def summary(report: dict[str, Any]) -> str:
     if report["deploy_accuracy"] is not None:
         before = report["before_deploy"]
         float_share, integer_share = 100.0 * report["float_accuracy"], 100.0 * report["deploy_accuracy"]
-        text = f"head: {float_share:.1f} % in floating point, {integer_share:.1f} % on the integer grid"
+        text = f"validation: {float_share:.1f} % in floating point, {integer_share:.1f} % on the integer grid"
         lines.append(text + (f" ({100.0 * before['M']:.1f} % before it)" if before else ""))
     else:
-        lines.append("the head never ran on the integer grid; export will have to discretise it")
+        lines.append("it never ran on the integer grid; export will have to discretise it")
     lines.append("firing rate per layer: " + ", ".join(f"{100.0 * rate:.0f} %" for rate in report["firing_rate"]))
     lines.append(f"next: asp-neuro export {report['out']}")
     return "\n".join(lines)

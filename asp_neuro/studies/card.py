@@ -105,7 +105,7 @@ def card(name: str, data: str | None) -> str:
     lines = [
         f"# {name}",
         "",
-        f"Written by `python train/card.py {name}` on {day}; the head on the integer grid throughout.",
+        f"Written by `python train/card.py {name}` on {day}; on the integer grid throughout.",
     ]
     lines += ["", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
     return "\n".join([*lines, "", "Known limits:", "", *(f"- {limit}" for limit in limits)])

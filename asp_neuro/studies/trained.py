@@ -40,7 +40,7 @@ class TrainedSubject(Subject):
         torch.set_num_threads(1)
         model, recipe, classes, _ = training.load_model(checkpoint.find(name))
         if not floating and not model.has_scales:
-            raise InputError(f"'{name}': its head never ran on the integer grid, so there is nothing deployed to study")
+            raise InputError(f"'{name}': it never ran on the integer grid, so there is nothing deployed to study")
         model.deploy = not floating
         return cls(str(name), origin(recipe), classes, model)
 
