@@ -134,6 +134,7 @@ class Seen(NamedTuple):
     """What one observation leaves."""
 
     place: int
+    scores: list[float]  # that it was chosen by
     drive: Ints
     membrane: Ints  # of the last layer
     belief: Ints  # steps of 2^-24
@@ -185,7 +186,7 @@ class Network:
             margin, probabilities = softmax(logits)
             crossed = tau is not None and margin / 2.0**30 > tau
             label = logits.index(max(logits))
-            yield Seen(place, drive, held[-1], believed, logits, margin, probabilities, label, crossed)
+            yield Seen(place, scores, drive, held[-1], believed, logits, margin, probabilities, label, crossed)
             if crossed:
                 return
 
@@ -227,8 +228,8 @@ class Network:
         steps = [round(u * 2.0**bits / unit) for u, unit in zip(membrane, units)]
         return [round(v * 2.0**24) for v in layer_norm(steps, self.spec.belief, bits)]
 
-    def scores(self, t: int, belief: Ints, described: list[Ints]) -> Ints:
-        """Of every place, in a common unit; the sum of the belief's and the descriptor's part is rounded once."""
+    def scores(self, t: int, belief: Ints, described: list[Ints]) -> list[float]:
+        """Of every place; the sum of the belief's and the descriptor's part is rounded once."""
         policy = self.spec.policy
         up = [exponent + 12 for exponent in policy.exponents.tolist()]
         scaled = [[g << e for g, e in zip(one, up)] for one in described]  # steps of 2^-28
@@ -244,8 +245,7 @@ class Network:
                 told = real(rows(policy.from_belief), belief, 24)
                 parts = [[a + b for a, b in zip(told, part)] for part in parts]
             score = policy.score
-        weight = score.weight[0].tolist()
-        return [dot(weight, [tanh(z) for z in part]) for part in parts]
+        return [real(rows(score), [tanh(z) for z in part], 30)[0] for part in parts]
 
 
 def observe(

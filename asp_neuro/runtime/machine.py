@@ -31,6 +31,7 @@ class Machine:
     answers: Answers | None = None
     any_head: bool = True  # False: it has weights of its own, and runs that head only
     looks: Looks | None = None  # with a host of its own
+    at_most: int | None = None  # scenes that `verify` gives it: it is slow; None: all
 
 
 def fast_head(spec: HeadSpec, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

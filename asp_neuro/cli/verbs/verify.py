@@ -33,7 +33,7 @@ def verify(args: argparse.Namespace) -> Result:
     import dataclasses
 
     from asp_neuro.cli.machines import machine
-    from asp_neuro.runtime import deployment, verification
+    from asp_neuro.runtime import deployment, integers, verification
 
     deployed = deployment.open_bundle(bundle_name(args))
     rule, _ = deployment.exit_rule(deployed, uncertified=True)
@@ -46,6 +46,13 @@ def verify(args: argparse.Namespace) -> Result:
             raise
         say(f"no real clouds: {str(error).splitlines()[0]}")
     machines = {"fast": machine("fast")}
+    why_not = integers.why_not(deployed.bundle.model)
+    if why_not is not None:
+        say(f"the plain reference in integers is left out: {why_not}")
+    elif scenes is not None:
+        machines["integers"] = integers.INTEGERS
+        if len(scenes) > integers.AT_MOST:
+            say(f"the plain reference in integers, which is slow, takes {integers.AT_MOST} of {len(scenes)} clouds")
     left_out = why_no_lava(args.no_lava)
     if left_out is None:
         machines["lava"] = machine("sim")
