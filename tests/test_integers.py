@@ -228,6 +228,15 @@ def test_the_carry_stays_below_its_bound_however_long_an_episode_is():
     assert carry == reference.shifted(int(keep) * carry, 12) + reference.shifted(int(write), 8)  # no further
 
 
+def test_moments_of_more_points_than_their_sums_can_hold_are_refused():
+    big = Chunking(n_points=4096, n_groups=4, group_size=2897, n_chunks=2)
+    rng = np.random.default_rng(0)
+    CloudEncoder(specs.random_scene(rng, chunking=big))
+    with pytest.raises(ConfigError, match="scene: moments: sums of row 0 can reach"):
+        CloudEncoder(specs.random_scene(rng, chunking=big, moments=True))
+    CloudEncoder(specs.random_scene(rng, chunking=dataclasses.replace(big, group_size=2896), moments=True))
+
+
 # The encoder in C (bit-exact)
 
 

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.arithmetic import SIGNED_MAX, UNSIGNED_MAX, Linear, rounded_shift, to_range
+from asp_neuro.grid.arithmetic import EXACT, SIGNED_MAX, UNSIGNED_MAX, Linear, check_exact, rounded_shift, to_range
 from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, Matrix, check, part
 from asp_neuro.scenes.cache import chunks_of
@@ -121,6 +121,9 @@ class CloudEncoder:
         self.token_scale = (2.0 ** -spec.token_in.shift.astype(np.float64)).astype(np.float32)
         self.token_out = Linear("scene: token_out", spec.token_out, UNSIGNED_MAX)
         self.chunk = None if spec.chunk is None else Linear("scene: chunk", spec.chunk, UNSIGNED_MAX)
+        if spec.moments:  # of up to K points: K sum x^2 and (sum x)^2
+            squares = np.array([(spec.chunking.group_size * 2.0 * RADIUS) ** 2])
+            check_exact("scene: moments", squares, EXACT, "float64")
 
     def view(self, scenes: Chunks) -> CloudView:
         return CloudView(self, scenes)
