@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import math
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ from asp_neuro.bundle import Bundle
 from asp_neuro.data import load_clouds
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.arithmetic import EXACT_SINGLE, Linear, exp, tanh
-from asp_neuro.grid.sections import NORM_BITS, Affine, leaves
+from asp_neuro.grid.sections import NORM_BITS, Affine, Norm, leaves
 from asp_neuro.grid.softmax import margin, probabilities
 from asp_neuro.model import mixer, reference
 from asp_neuro.model.exit import ExitReason, ExitRule
@@ -25,7 +26,7 @@ from asp_neuro.model.spec import ModelSpec
 from asp_neuro.runtime import integers
 from asp_neuro.runtime.machine import Machine
 from asp_neuro.runtime.verification import Findings, compare_answers, compare_looks, verify
-from asp_neuro.scenes.cloud import Chunking, describe
+from asp_neuro.scenes.cloud import Chunking, describe, normalise
 from asp_neuro.scenes.cloud_encoder import CloudEncoder, CloudSpec
 
 EVERYTHING = {"token_width": 20, "moments": True, "first_look": 5, "n_layers": 3}
@@ -180,12 +181,63 @@ def test_gates_exp_tanh_and_margins_are_the_hosts_bit_for_bit():
         assert shares == (probabilities(logits) * 2.0**30).tolist()
 
 
+def test_the_worked_example_of_the_page():
+    # The numbers of docs/integers.md, "A worked example".
+    near = [[1001, -2002, 6], [1011, -2000, 0]]
+    edge_in = [([100, -20, 5, 3, -7, 1], 3000, 5), ([-90, 40, 0, 2, 2, 2], 0, 4)]
+    centre = [reference.shifted(v, 2) for v in near[0]]
+    hidden = [reference.mapped(edge_in, [*offset, *centre], 0, 255) for offset in ([0, 0, 0], [10, 2, -6])]
+    assert (centre, hidden) == ([250, -500, 2], [[227, 0], [255, 0]])
+    grouped = [reference.mapped([([64, -100], -500, 6)], h, 0, 255) for h in hidden]
+    assert grouped == [[219], [247]]
+    told = reference.shifted(reference.dot([10, 4, -3], centre), 3)
+    token = reference.shifted(20 * 247 + 700 + told, 5)
+    assert (told, token) == (62, 178)
+    assert reference.mapped([([-30], 1000, 6)], [token], -127, 127) == [-68]
+    norm = Norm(np.full(4, 64 << NORM_BITS, np.int32), np.array([1 << 15, 0, 0, 0], np.int32))
+    assert [round(v) for v in reference.layer_norm([4, 8, 0, 0], norm, 0)] == [20, 96, -58, -58]
+    assert (reference.gate(20), reference.gate(-3)) == (3647, 1671)
+    assert reference.shifted(3647 * -5000, 12) + reference.shifted(1671 * 300, 8) == -4452 + 1958
+    assert sum(reference.gate(step) for step in range(-128, 128)) == 522256
+    assert reference.descriptor(near) == [4024, -8004, 12, 0, 0, 0, 24, 8959]
+    four = [[0, 0, 0], [10, 2, -6], [-4, 8, 0], [6, -6, 12]]
+    assert reference.moments(four)[20:] == [156, 52, 78, 614, 529, 905, -318, -32, -476, 1]
+    assert reference.exp(-1.0).hex() == "0x1.78b56362cf12bp-2"
+    assert (reference.tanh(1.0), reference.tanh(-0.5)) == (817755498, -496194519)
+    assert reference.softmax([2.0, 1.0, -1.0]) == (478768651, [757400853, 278632203, 37708768])
+
+
 def test_descriptors_of_flat_and_single_points_are_the_hosts():
     clouds = [[[16384, 0, 0]], [[3, -5, 7], [4, -5, 7]], [[-1, -1, -1], [-2, -1, -1], [-2, -2, -1], [-1, -2, 0]]]
     for points in clouds:
         steps = np.array([points])
         host = describe(steps / 2.0**14, np.ones((1, 1, len(points)), dtype=bool))
         assert reference.descriptor(points) == (host[0, 0] * 2.0**16).tolist()
+
+
+def plain_steps(cloud: list[list[float]]) -> list[list[int]]:
+    """A raw cloud on the grid, sorted, distinct: one sum after the other."""
+    points = sorted({tuple(point) for point in cloud})
+    mean = []
+    for axis in range(3):
+        total = 0.0
+        for point in points:
+            total = total + point[axis]
+        mean.append(total / len(points))
+    centred = [[v - m for v, m in zip(point, mean)] for point in points]
+    radius = math.sqrt(max(x * x + y * y + z * z for x, y, z in centred))
+    return sorted({tuple(round(v * (16384.0 / radius)) for v in point) for point in centred})
+
+
+def test_raw_clouds_come_to_the_grid_as_in_a_plain_loop():
+    rng = np.random.default_rng(0)
+    clouds = specs.random_clouds(rng, 6)
+    clouds[3:] = clouds[3:].round(1)  # with copies, and with ties
+    clouds[:, -5:] = clouds[:, :5]
+    for batch in (clouds, clouds[:1], clouds[3:4]):
+        coordinates, n_distinct = normalise(batch)
+        for cloud, found, n in zip(batch, coordinates * 2.0**14, n_distinct):
+            assert found[:n].tolist() == [list(point) for point in plain_steps(cloud.tolist())]
 
 
 # What is proven when a model is built

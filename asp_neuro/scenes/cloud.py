@@ -193,7 +193,8 @@ def _mean_of_distinct(cloud: np.ndarray) -> np.ndarray:
     ordered = cloud[np.lexsort((cloud[:, 2], cloud[:, 1], cloud[:, 0]))]
     new = np.ones((len(cloud), 1))
     new[1:, 0] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return np.asarray((ordered * new).sum(axis=0) / new.sum())
+    total = np.cumsum(ordered * new, axis=0)[-1]  # one by one: a sum would leave the order to the library
+    return np.asarray(total / new.sum())
 
 
 def _keys(planes: np.ndarray, mean: np.ndarray, name: str) -> np.ndarray:
