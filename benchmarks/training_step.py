@@ -49,14 +49,15 @@ def made_up(recipe: Recipe, n_classes: int, n: int) -> Examples:
 def start(recipe: Recipe, n_classes: int, examples: Examples, deploy: bool = False) -> Run:
     run = training.start(recipe, tuple(f"class {i}" for i in range(n_classes)), examples)
     if deploy:
-        enter_grid(run)
+        enter_grid(run, examples)
     run.model.train()
     return run
 
 
-def enter_grid(run: Run) -> None:
+def enter_grid(run: Run, examples: Examples) -> None:
+    run.model.fix_host_scales([examples.batch(np.arange(64))])
     run.model.head.fix_scales(np.full((run.recipe.model.layers, run.recipe.model.neurons), 8.0))
-    run.model.head.deploy = True
+    run.model.deploy = True
 
 
 def step(run: Run, examples: Examples, index: np.ndarray, rng: np.random.Generator) -> None:
@@ -132,7 +133,7 @@ def megabytes(name: str) -> float:
     examples = made_up(recipe, n_classes, n)
     run, rng = start(recipe, n_classes, examples), np.random.default_rng(0)
     step(run, examples, np.arange(recipe.train.batch_size), rng)
-    enter_grid(run)
+    enter_grid(run, examples)
     step(run, examples, np.arange(recipe.train.batch_size), rng)
     few = np.arange(64)
     evaluate(run.model, Examples(examples.chunks[few], examples.lists[few], examples.labels[few]))
