@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from asp_neuro import bundle as bundles
+from asp_neuro.errors import InputError
 from asp_neuro.learn import checkpoint
 from asp_neuro.learn import exporter as export
 
@@ -53,18 +54,36 @@ def test_the_exported_network_loses_at_most_half_a_point(exported):
 
 
 def test_the_exported_network_looks_and_answers_as_the_trained_module_does(exported):
-    """What is left are roundings of the host's activations; a clipped carry left one order in seven, on ModelNet."""
-    assert exported.agreement.answer > 0.98
-    assert exported.agreement.first_chunks > 0.95
-    assert exported.agreement.order > 0.75
-    assert f"{100 * exported.agreement.order:.1f} % of the whole orders" in exported.text
+    assert exported.agreement == (1.0, 1.0, 1.0)
+    assert "100.0 % of the whole orders" in exported.text
+
+
+def test_export_copies_the_integers_of_the_checkpoint(exported, tmp_path, capsys):
+    content = stored()
+    assert exported.bundle.model.mixer.gates.weight.dtype == np.int8
+    held = content["integers"]["asp/model/mixer/gates/weight"]
+    np.testing.assert_array_equal(exported.bundle.model.mixer.gates.weight, held.numpy())
+    held[3, 5] += 1 if held[3, 5] < 100 else -1
+    checkpoint.save(tmp_path / "other.pt", content)
+    made = export.export(tmp_path / "other.pt")
+    assert (made.bundle.model.mixer.gates.weight != exported.bundle.model.mixer.gates.weight).sum() == 1
+    assert "asp/model/mixer/gates/weight, 1 of 20480; these are copied" in capsys.readouterr().err
+    assert made.agreement.order < 1.0  # one unit in one weight is seen
+
+
+def test_integers_that_are_damaged_are_refused(tmp_path):
+    content = stored()
+    del content["integers"]["asp/model/mixer/gates/shift"]
+    checkpoint.save(tmp_path / "other.pt", content)
+    with pytest.raises(InputError, match="its integers cannot be read"):
+        export.export(tmp_path / "other.pt")
 
 
 def test_a_checkpoint_that_never_reached_the_grid_is_discretised_with_a_warning(tmp_path, capsys):
     content = stored()
     content["deploy"] = False
-    for index in range(2):
-        content["model"][f"head.layers.{index}.state_bits"].fill_(0)
+    content["model"] = {k: v for k, v in content["model"].items() if ".grid" not in f".{k}"}  # as before version 0.2
+    del content["integers"]
     checkpoint.save(tmp_path / "float.pt", content)
     made = export.export(tmp_path / "float.pt")
     assert "never ran on the integer grid" in capsys.readouterr().err
@@ -74,7 +93,7 @@ def test_a_checkpoint_that_never_reached_the_grid_is_discretised_with_a_warning(
 
 def test_a_head_that_does_not_fit_is_refused_and_nothing_is_written(tmp_path, shell):
     content = stored()
-    content["model"]["head.layers.1.bias"] += 1e6
+    content["integers"]["layer/1/bias"] += 2**24
     checkpoint.save(tmp_path / "model.pt", content)
     said = shell("export", "model.pt", "--json")
     assert said.code == 2

@@ -50,7 +50,9 @@ def core(**changes: int) -> tuple[CoreUse, ...]:
 
 def loud_mixer() -> MixerSpec:
     _, mixer = small()
-    return dataclasses.replace(mixer, drive=dataclasses.replace(mixer.drive, gain=np.full(8, 1e4, np.float32)))
+    return dataclasses.replace(
+        mixer, drive=dataclasses.replace(mixer.drive, gain=np.full(8, 3 * 10**4 * 2**16, np.int32))
+    )
 
 
 # rule -> a design that breaks it, and the layer, value and limit that must be told

@@ -63,7 +63,8 @@ def export(checkpoint: str | Path, data: str | Path | None = None, up: str | Non
     discretised = not model.deploy
     if discretised:
         _discretise(model, recipe, classes, data, up)
-    perceiver = Perceiver(_network(model, recipe, classes, stored, str(checkpoint)))
+    own = model.spec(recipe.chunking, classes)
+    perceiver = Perceiver(own if discretised else _copied(stored, own, str(checkpoint)))
     record: dict[str, Any] = {"training": stored.get("report", {}), "discretised_at_export": discretised}
     unseen = "validation" not in recipe.data.also
     measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation, unseen)
@@ -84,11 +85,15 @@ def export(checkpoint: str | Path, data: str | Path | None = None, up: str | Non
     return Exported(made, shares.get("float_accuracy"), shares.get("deploy_accuracy"), agreement, text)
 
 
-def _network(model: Model, recipe: Recipe, classes: tuple[str, ...], stored: dict[str, Any], place: str) -> ModelSpec:
-    """The integers that training left in the checkpoint; of a network discretised just now, its own."""
-    if integers.KEY in stored:
-        return integers.from_plain(stored[integers.KEY], place)
-    return model.spec(recipe.chunking, classes)
+def _copied(stored: dict[str, Any], own: ModelSpec, place: str) -> ModelSpec:
+    """The integers that training left in the checkpoint."""
+    if integers.KEY not in stored:
+        return own
+    network = integers.from_plain(stored[integers.KEY], place)
+    apart = integers.first_difference(network, own)
+    if apart is not None:
+        say(f"warning: the weights of '{place}' give other integers than it holds: {apart}; these are copied")
+    return network
 
 
 def _examples(
