@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asp_neuro.heads.bits import DRIVE_BITS, STATE_MAX, STATE_MIN
-from asp_neuro.heads.soft.layer import LEAK_MAX, LayerSpec, choose_scales
-from asp_neuro.heads.soft.membrane import LEAK_BITS, WEIGHT_BITS, align_shift, fires, rest
+from asp_neuro.heads.membrane import LEAK_BITS, LEAK_MAX, WEIGHT_BITS, fires
+from asp_neuro.heads.soft.layer import LayerSpec, choose_scales
+from asp_neuro.heads.soft.membrane import align_shift, rest
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.learn.slayer import Block, Neuron, Synapse, clamp
 

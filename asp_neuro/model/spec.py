@@ -58,7 +58,7 @@ class ModelSpec:
 
     def drive_bound(self) -> np.ndarray:
         """[D] proven largest |drive_int|."""
-        return self.mixer.drive_bound()
+        return self.mixer.drive_bound(self.head.neurons.drive_bits)
 
 
 class Model:
@@ -68,7 +68,7 @@ class Model:
         self.spec = spec
         self.budget = spec.budget
         self.encoder = spec.scene.encoder()
-        self.mixer = Mixer(spec.mixer)
+        self.mixer = Mixer(spec.mixer, spec.head.neurons.drive_bits)
         self.belief = Belief(spec.belief, spec.head.units, spec.head.largest)
         self.policy = Policy(spec.policy, self.belief.bound, spec.scene.descriptor_bound)
         self.task = spec.task.task(self.belief.bound)

@@ -19,8 +19,8 @@ import numpy as np
 from asp_neuro import files
 from asp_neuro.errors import ConfigError, InputError, MissingError
 from asp_neuro.heads.bits import DRIVE_BITS
+from asp_neuro.heads.membrane import LEAK_BITS, WEIGHT_BITS
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import LEAK_BITS, WEIGHT_BITS
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.libraries import demand
 from asp_neuro.runtime.kinds import kind
