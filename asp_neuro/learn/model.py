@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from asp_neuro.grid.sections import Affine, Norm
 from asp_neuro.learn.cloud_encoder import Encoder
+from asp_neuro.learn.heads import new_head
 from asp_neuro.learn.mixer import Mixer
 from asp_neuro.learn.policy import Policy
-from asp_neuro.learn.recipe import ModelRecipe
-from asp_neuro.learn.soft_head import Folded, SpikingHead, State
+from asp_neuro.learn.recipe import HeadRecipe, ModelRecipe
+from asp_neuro.learn.soft_head import Folded, State
 from asp_neuro.model.mixer import MixerSpec
 from asp_neuro.model.policy import VISITED, PolicySpec
 from asp_neuro.model.policy import FirstLook as FirstLookSpec
@@ -101,12 +102,12 @@ Choose = Callable[[Episode], Tensor]  # -> one-hot choice [b, M]
 class Model(nn.Module):
     """All trained parts."""
 
-    def __init__(self, how: ModelRecipe, n_classes: int) -> None:
+    def __init__(self, how: ModelRecipe, n_classes: int, head: HeadRecipe | None = None) -> None:
         super().__init__()
         token_width = how.token_width or how.width
         self.encoder = Encoder(how.edge_widths, token_width, how.width if how.chunk_layer else 0, how.moments)
         self.mixer = Mixer(how.width if how.chunk_layer else token_width, how.width)
-        self.head = SpikingHead(how.width, how.neurons, how.layers)
+        self.head = new_head(head or HeadRecipe(), how.width, how.neurons, how.layers)
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
         self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)

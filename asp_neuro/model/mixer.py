@@ -40,9 +40,9 @@ class MixerSpec:
     def n_inputs(self) -> int:
         return len(self.embedding.gain)
 
-    def drive_bound(self) -> np.ndarray:
+    def drive_bound(self, drive_bits: int = DRIVE_BITS) -> np.ndarray:
         """[D] proven largest |drive_int|."""
-        return np.minimum(np.ceil(self.drive.bound * 2.0**DRIVE_BITS), DRIVE_MAX)
+        return np.minimum(np.ceil(self.drive.bound * 2.0**drive_bits), DRIVE_MAX)
 
     def macs(self) -> float:
         """Of a step: the gates, keep . h + write, read . h + skip."""
@@ -52,8 +52,8 @@ class MixerSpec:
 class Mixer:
     """Ready to run."""
 
-    def __init__(self, spec: MixerSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: MixerSpec, drive_bits: int = DRIVE_BITS) -> None:
+        self.spec, self.drive_bits = spec, drive_bits
         self.project = Linear("mixer: gates", spec.gates, 1.0 / STEP, LIMIT)
         self.embedding, self.drive_norm = (
             (norm.gain.astype(np.float64), norm.bias.astype(np.float64)) for norm in (spec.embedding, spec.drive)
@@ -75,4 +75,4 @@ class Mixer:
         """What is read from the carry [b, D] in units -> drive_int [b, D], whole numbers."""
         steps = row_steps(mixed)
         normed = normalise_steps(to_steps(mixed * steps), *self.drive_norm, steps)
-        return np.asarray(np.clip(np.rint(normed * 2.0**DRIVE_BITS), -DRIVE_MAX, DRIVE_MAX))
+        return np.asarray(np.clip(np.rint(normed * 2.0**self.drive_bits), -DRIVE_MAX, DRIVE_MAX))
