@@ -4,10 +4,10 @@ Whole numbers ride in floating point where they are proven exact: the state in f
 synaptic sums in float32 (multiples of 128 below 2^31; layer 1 in float64 where its drives are too large).
 
 A layer hears the layer before one time step late, so layers run one after the other through all steps of an
-observation. Layer 1 is touched by a pulse only: from its step on a membrane that does not fire shrinks towards 0, so
-only those that fired in the step before can fire in the next, and the rest is two operations a step. Its guard bands
-grow by at most one a step and such a membrane moves away from its threshold by at least one (or is at most 0, where a
-threshold wider than every band is out of reach): whoever was clear at the pulse stays clear.
+observation. In a step without input (for layer 1 all but that of the pulse) a membrane that does not fire shrinks
+towards 0, so only those that fired in the step before can fire, and the rest is two operations. Guard bands grow by at
+most one a step and such a membrane moves away from its threshold by at least one (or is at most 0, where a threshold
+wider than every band is out of reach): whoever was clear stays clear until the next input.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from asp_neuro.heads.stock.membrane import CONSTANT, TOP, gain_shift, wrap
 from asp_neuro.heads.verdict import NEURONS
 
 NEVER = np.iinfo(np.int64).max
-SPARSE = 0.5  # share of the rows with input spikes below which only those rows are multiplied
+MANY = (0.2, 0.04)  # share of the neurons from which on spikes are handled all at once: in layer 1, in the others
+ROWS_CLEAR = 0.8  # share of the scenes without a hit below which only they are guarded
+SPARSE = 0.5  # spikes per row below which only the rows that have one are multiplied
 
 
 class _Layer:
@@ -50,7 +52,42 @@ class _Layer:
     def grow(self, batch: int) -> None:
         """Constants a row each, for at least so many rows: numpy is twice as fast without broadcasting."""
         self.thresholds = np.tile(self.threshold, (batch, 1))
-        self.rhos = np.tile(self.rho, (batch, 1)).ravel()
+        self.rhos = np.tile(self.rho, (batch, 1))
+        self.biases = np.tile(self.bias, (batch, 1))
+
+
+class _Spikes:
+    """The spikes of a layer in one time step: all of them [b, H] bool, and where they are, flat, if they are few."""
+
+    def __init__(self, fired: np.ndarray, places: np.ndarray | None = None, many: float = 1.0) -> None:
+        self.fired, self.places = fired, places
+        if places is None and np.count_nonzero(fired) <= many * fired.size:
+            self.places = fired.ravel().nonzero()[0]
+
+    @staticmethod
+    def at(places: np.ndarray, shape: tuple[int, ...]) -> _Spikes:
+        fired = np.zeros(shape, dtype=bool)
+        fired.reshape(-1)[places] = True
+        return _Spikes(fired, places)
+
+    @property
+    def is_silent(self) -> bool:
+        return self.places is not None and not self.places.size
+
+
+class _Spoken:
+    """The spikes of a layer in the time steps of an observation; silence after the last that is noted."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.steps: list[_Spikes] = []
+
+    def at(self, tau: int) -> _Spikes:
+        return self.steps[tau] if tau < len(self.steps) else _Spikes(np.zeros(self.shape, dtype=bool))
+
+    def all(self, n_steps: int) -> np.ndarray:
+        """[n_steps, b, H] bool"""
+        return np.array([self.at(tau).fired for tau in range(n_steps)])
 
 
 class FastStockHead:
@@ -85,17 +122,18 @@ class FastStockHead:
         """All membranes at rest."""
         shape, n_layers = (batch, self.spec.layers[0].n_neurons), len(self.layers)
         self.t = 0
+        self._scratch = np.empty((batch, shape[1]))
         self.hit: np.ndarray | None = None
         self._clear = np.ones(batch, dtype=bool)  # scenes without a hit so far
         self._u = [np.zeros(shape) for _ in range(n_layers)]
-        self._s = [np.zeros(shape, dtype=bool) for _ in range(n_layers)]
-        self.membranes, self.spikes = list(self._u), [s.astype(np.float32) for s in self._s]
-        self.fired = [np.zeros((self.spec.steps, *shape), dtype=bool) for _ in range(n_layers)]
+        self._last = [_Spikes(np.zeros(shape, dtype=bool)) for _ in range(n_layers)]  # of the last time step
+        self._spoken = [_Spoken(shape) for _ in range(n_layers)]
+        self.membranes, self.spikes = list(self._u), [np.zeros(shape, dtype=np.float32) for _ in range(n_layers)]
 
     def keep(self, rows: np.ndarray) -> None:
         """Go on with some scenes only."""
         self._u = [u[rows] for u in self._u]
-        self._s = [s[rows] for s in self._s]
+        self._last = [_Spikes(last.fired[rows]) for last in self._last]
         self._clear = self._clear[rows]
 
     def observe(self, drive_int: np.ndarray) -> np.ndarray:
@@ -107,70 +145,100 @@ class FastStockHead:
         if len(self.layers[0].thresholds) < batch:
             for layer in self.layers:
                 layer.grow(batch)
+        if len(self._scratch) < batch:
+            self._scratch = np.empty((batch, self.spec.layers[0].n_neurons))
         self._first = np.full(batch, NEVER) if self.n_steps is not None and self._clear.any() else None
-        before = [s.copy() for s in self._s]
-        self.membranes, self.spikes, self.fired = [], [], []
-        self._run_first(drive_int)
+        clear = self._clear.nonzero()[0]
+        self._rows = clear if len(clear) < ROWS_CLEAR * batch else None  # whom the guard looks at
+        self.membranes, self.spikes = [], []
+        self._spoken = [self._run_first(drive_int)]
         for index in range(1, len(self.layers)):
-            self._run_later(index, before[index - 1])
+            self._spoken.append(self._run_later(index, self._spoken[-1]))
+        self._last = [spoken.at(self.spec.steps - 1) for spoken in self._spoken]
         self.hit = self._words(batch)
         return self.membranes[-1]
 
-    def _run_first(self, drive_int: np.ndarray) -> None:
+    def _run_first(self, drive_int: np.ndarray) -> _Spoken:
         """All time steps of layer 1."""
-        layer, u, s = self.layers[0], self._u[0], self._s[0]
-        flat, rho, threshold = u.reshape(-1), layer.rhos, layer.thresholds[: len(u)]
-        fired = np.zeros((self.spec.steps, *u.shape), dtype=bool)
-        active, wrapped = s.ravel().nonzero()[0], False  # who fired in the step before
+        layer, u = self.layers[0], self._u[0]
+        last, spoken, wrapped = self._last[0], _Spoken(u.shape), False
         for tau in range(self.spec.steps):
-            np.multiply(u, layer.lam, out=u)
-            np.trunc(u, out=u)
-            if active.size:
-                flat[active] -= rho[active]
+            if tau > 0 and not wrapped and layer.settles and last.is_silent:
+                self._fade(u, layer, tau)
+                break
+            self._leak(u, last, layer)
             if tau == 0:
                 u += np.matmul(drive_int.astype(layer.dtype, copy=False), layer.weight)
-                u += layer.bias
+                u += layer.biases[: len(u)]
             if tau == 0 or wrapped:
                 wrapped = self._wrap(u)
-            if tau == 0 or wrapped or not layer.settles:
-                active = fires(u, threshold).ravel().nonzero()[0]
-                self._guard_all(0, tau, u, threshold)
-            else:
-                self._guard(0, tau, flat, active)
-                active = active[fires(flat[active], threshold.reshape(-1)[active])]
-            fired[tau].reshape(-1)[active] = True
+            has_input = tau == 0 or wrapped
+            last = self._fire(0, tau, u, last, has_input)
+            spoken.steps.append(last)
             if tau == self.spec.read_after:
-                self._read(u, fired[tau])
-        self._s[0] = fired[-1]
-        self.fired.append(fired)
+                self._read(u, last)
+        return spoken
 
-    def _run_later(self, index: int, heard: np.ndarray) -> None:
-        """All time steps of a layer that hears the spikes of the one before, of the last observation at first."""
+    def _run_later(self, index: int, heard: _Spoken) -> _Spoken:
+        """All time steps of a layer that hears the one before, at first its last step of the last observation."""
         layer, u = self.layers[index], self._u[index]
-        flat, rho, threshold = u.reshape(-1), layer.rhos, layer.thresholds[: len(u)]
-        fired = np.zeros((self.spec.steps, *u.shape), dtype=bool)
-        now, before = self._s[index], self.fired[index - 1]
-        careful = float(np.abs(u).max(initial=0.0)) + self.spec.steps * layer.stride >= TOP
+        last, spoken = self._last[index], _Spoken(u.shape)
+        careful = max(u.max(initial=0.0), -u.min(initial=0.0)) + self.spec.steps * layer.stride >= TOP
         for tau in range(self.spec.steps):
-            np.multiply(u, layer.lam, out=u)
-            np.trunc(u, out=u)
-            active = now.ravel().nonzero()[0]
-            if active.size:
-                flat[active] -= rho[active]
-            _add_product(u, heard, layer)
+            if tau > len(heard.steps) and not careful and layer.settles and last.is_silent:
+                self._fade(u, layer, tau)
+                break
+            self._leak(u, last, layer)
+            before = self._last[index - 1] if tau == 0 else heard.at(tau - 1)
+            if not before.is_silent:
+                _add_product(u, before, layer)
             if careful:
                 self._wrap(u)
-            fired[tau] = now = fires(u, threshold)
-            self._guard_all(index, tau, u, threshold)
-            heard = before[tau]
+            last = self._fire(index, tau, u, last, careful or not before.is_silent)
+            spoken.steps.append(last)
             if tau == self.spec.read_after:
-                self._read(u, now)
-        self._s[index] = fired[-1]
-        self.fired.append(fired)
+                self._read(u, last)
+        return spoken
 
-    def _read(self, u: np.ndarray, spikes: np.ndarray) -> None:
+    def _leak(self, u: np.ndarray, last: _Spikes, layer: _Layer) -> None:
+        """Leak and reset, in place."""
+        np.multiply(u, layer.lam, out=u)
+        np.trunc(u, out=u)
+        if last.places is None:
+            scratch = self._scratch[: len(u)]
+            np.multiply(last.fired, layer.rhos[: len(u)], out=scratch)
+            np.subtract(u, scratch, out=u)
+        elif last.places.size:
+            u.reshape(-1)[last.places] -= layer.rhos.reshape(-1)[last.places]
+
+    def _fade(self, u: np.ndarray, layer: _Layer, tau: int) -> None:
+        """The rest of an observation in which nothing fires and nothing arrives."""
+        for now in range(tau, self.spec.steps):
+            np.multiply(u, layer.lam, out=u)
+            np.trunc(u, out=u)
+            if now == self.spec.read_after:
+                self._read(u, _Spikes(np.zeros(u.shape, dtype=bool)))
+
+    def _fire(self, index: int, tau: int, u: np.ndarray, last: _Spikes, has_input: bool) -> _Spikes:
+        """The spikes of a step, and its guard; without input only those of the step before need a look."""
+        layer, places = self.layers[index], last.places
+        if has_input or places is None or not layer.settles:
+            self._guard(index, tau, u)
+            return _Spikes(fires(u, layer.thresholds[: len(u)]), many=MANY[index > 0])
+        above = u.reshape(-1)[places] - layer.thresholds.reshape(-1)[places]
+        width = self._width(index, tau)
+        if width and places.size:
+            self._note(index, tau, places[np.abs(above) < width])
+        return _Spikes.at(places[fires(above, 0.0)], u.shape)
+
+    def _read(self, u: np.ndarray, spikes: _Spikes) -> None:
         self.membranes.append(u.copy())
-        self.spikes.append(spikes.astype(np.float32))
+        self.spikes.append(spikes.fired.astype(np.float32))
+
+    @property
+    def fired(self) -> list[np.ndarray]:
+        """Per layer, all spikes of the last observation, [steps, b, H] bool."""
+        return [spoken.all(self.spec.steps) for spoken in self._spoken]
 
     def _wrap(self, u: np.ndarray) -> bool:
         """Once around at 24 bits, in place, counted; whether any did. A proven head never does (`ranges.py`)."""
@@ -181,22 +249,20 @@ class FastStockHead:
         u[...] = held
         return True
 
-    def _guard_all(self, index: int, tau: int, u: np.ndarray, threshold: np.ndarray) -> None:
+    def _guard(self, index: int, tau: int, u: np.ndarray) -> None:
         """Look for hits among all membranes of a layer."""
         width = self._width(index, tau)
         if not width:
             return
-        far = np.subtract(u, threshold)
+        rows = self._rows  # None: all of them
+        seen = u if rows is None else u[rows]
+        far = np.subtract(seen, self.layers[index].thresholds[: len(seen)], out=self._scratch[: len(seen)])
         np.abs(far, out=far)
         if np.minimum.reduce(far, axis=None, initial=np.inf) < width:
-            self._note(index, tau, (far.ravel() < width).nonzero()[0])
-
-    def _guard(self, index: int, tau: int, flat: np.ndarray, places: np.ndarray) -> None:
-        """Look for hits among some membranes."""
-        width = self._width(index, tau)
-        if width and places.size:
-            far = np.abs(flat[places] - self.layers[index].thresholds.reshape(-1)[places])
-            self._note(index, tau, places[far < width])
+            places = (far.ravel() < width).nonzero()[0]
+            if rows is not None:
+                places += (rows - np.arange(len(rows)))[places // u.shape[1]] * u.shape[1]
+            self._note(index, tau, places)
 
     def _width(self, index: int, tau: int) -> int:
         """The guard band of this time step; 0: nobody can be hit, or nobody looks."""
@@ -221,11 +287,10 @@ class FastStockHead:
         return words
 
 
-def _add_product(u: np.ndarray, heard: np.ndarray, layer: _Layer) -> None:
-    """u += spikes W, in place; rows without a spike are left out where they are many."""
-    rows = heard.any(axis=1).nonzero()[0]
-    if len(rows) < SPARSE * len(u):
-        if rows.size:
-            u[rows] += np.matmul(heard[rows].astype(layer.dtype), layer.weight)
+def _add_product(u: np.ndarray, heard: _Spikes, layer: _Layer) -> None:
+    """u += spikes W, in place; rows without a spike are left out where spikes are few."""
+    if heard.places is not None and heard.places.size < SPARSE * len(u):
+        rows = heard.fired.any(axis=1).nonzero()[0]
+        u[rows] += np.matmul(heard.fired[rows].astype(layer.dtype), layer.weight)
     else:
-        u += np.matmul(heard.astype(layer.dtype), layer.weight)
+        u += np.matmul(heard.fired.astype(layer.dtype), layer.weight)
