@@ -25,15 +25,37 @@ class Differs(AspError):
     """A machine's membranes are not those of the engines."""
 
     kind = "loihi2 arithmetic"
-    exit_code = 5
+    exit_code = 1
 
 
-Beats = list[np.ndarray | None]  # what reaches layer 1 in each time step: a drive [n], or None
+class TooLate(AspError):
+    """The way to the chip and back takes longer than an observation has time steps."""
+
+    kind = "loihi2 latency"
+    exit_code = 4
+
+    def __init__(self, latency: int | str, head: HeadSpec | None = None) -> None:
+        if head is None:  # the text itself, as it came from another process
+            super().__init__(str(latency))
+            return
+        needed = int(latency) + head.read_after
+        super().__init__(
+            f"the way to the chip and back takes {latency} time steps: an observation needs {needed}, this bundle has "
+            f"{head.steps}; export it again with --steps {needed} or more"
+        )
+
+
+Beats = list[np.ndarray | None]  # what reaches layer 1 in each time step: a message [n + 1], or None
+
+
+def message(drive: np.ndarray) -> np.ndarray:
+    """A drive [n] with the constant behind it."""
+    return np.append(drive, CONSTANT).astype(np.int64)
 
 
 def beats(head: HeadSpec, drives: list[np.ndarray]) -> Beats:
     """A pulse for each drive, and the silence behind it."""
-    return [beat for drive in drives for beat in (drive, *[None] * (head.steps - 1))]
+    return [beat for drive in drives for beat in (message(drive), *[None] * (head.steps - 1))]
 
 
 def stream(head: HeadSpec, heard: Beats, hard_reset: bool = False, no_reset: bool = False) -> np.ndarray:
@@ -42,23 +64,32 @@ def stream(head: HeadSpec, heard: Beats, hard_reset: bool = False, no_reset: boo
     held = [np.zeros(width, dtype=np.int64) for _ in head.layers]
     fired = list(held)
     told = []
-    for drive in heard:
-        message = np.zeros(head.n_inputs + 1, dtype=np.int64) if drive is None else np.append(drive, CONSTANT)
+    silence = np.zeros(head.n_inputs + 1, dtype=np.int64)
+    for beat in heard:
         before = list(fired)
         for index, layer in enumerate(head.layers):
-            z = before[index - 1] if index else message
-            last = np.where(before[index], 0, held[index]) if hard_reset else held[index]
-            taken = np.zeros_like(before[index]) if hard_reset or no_reset else before[index]
+            z = before[index - 1] if index else silence if beat is None else beat
+            taken = np.zeros_like(before[index]) if no_reset else before[index]
             held[index], fired[index], _ = step_int(
-                last, taken, z @ layer.weight_int.T, layer.lambda_int, layer.rho_int, layer.threshold_int,
+                held[index], taken, z @ layer.weight_int.T, layer.lambda_int, layer.rho_int, layer.threshold_int,
                 layer.weight_exp,
             )  # fmt: skip
+            if hard_reset:
+                held[index] = np.where(fired[index], 0, held[index])
         told.append(held[-1])
     return np.array(told)
 
 
 def other_heads(head: HeadSpec) -> Iterator[tuple[str, HeadSpec]]:
-    """The same network with another leak in one layer."""
+    """The same network with another leak, in all layers or in one."""
+    for off in LEAKS_OFF:
+        leaks = [layer.lambda_int + off for layer in head.layers]
+        if 0 <= min(leaks) and max(leaks) < 4096:
+            layers = tuple(replace(layer, lambda_int=leak) for layer, leak in zip(head.layers, leaks, strict=True))
+            yield (
+                f"every layer leaks by {abs(off)} of 4096 {'less' if off > 0 else 'more'}",
+                replace(head, layers=layers),
+            )
     for number, layer in enumerate(head.layers, start=1):
         for off in LEAKS_OFF:
             leak = layer.lambda_int + off
@@ -70,7 +101,7 @@ def other_heads(head: HeadSpec) -> Iterator[tuple[str, HeadSpec]]:
 
 def explain_stream(head: HeadSpec, heard: Beats, found: np.ndarray) -> str:
     """What the stream [K, H] after a golden pulse looks like; '' if nothing known explains it."""
-    turned = [None if drive is None else -drive for drive in heard]
+    turned = [None if beat is None else -beat for beat in heard]
     wrong: list[tuple[str, Callable[[], np.ndarray]]] = [
         ("the sign of what is read is lost or turned", lambda: -stream(head, heard)),
         ("the sign of the drive is turned", lambda: stream(head, turned)),
@@ -102,7 +133,7 @@ class Golden:
     def __init__(self, head: HeadSpec, drive_bound: np.ndarray | None, longest: int, seed: int = 0) -> None:
         self.head = head
         self.drive = golden_drive(head, drive_bound, seed)
-        self.heard: Beats = [self.drive, *[None] * (head.steps + longest)]
+        self.heard: Beats = [message(self.drive), *[None] * (head.steps + longest)]
         self.expected = stream(head, self.heard)
         self.length = len(self.expected)  # of a recording
 
@@ -112,6 +143,11 @@ class Golden:
         if shift is None:
             raise Differs(self._told(found))
         return shift
+
+    def fits(self, found: np.ndarray, latency: int) -> bool:
+        """Whether a recording shows the pulse from rest, at a latency that is known."""
+        n_common = min(len(self.expected), len(found) - latency)
+        return np.array_equal(found[latency : latency + n_common], self.expected[:n_common])
 
     def _told(self, found: np.ndarray) -> str:
         why = explain_stream(self.head, self.heard, found)
@@ -189,7 +225,7 @@ class Shadow:
         read = (len(self.drives) - 1) * head.steps + head.read_after
         at = (len(self.drives) - 1) * head.steps
         lost, turned = list(train), list(train)
-        lost[at], turned[at] = None, -self.drives[-1]
+        lost[at], turned[at] = None, -message(self.drives[-1])
         wrong: list[tuple[str, Callable[[], np.ndarray]]] = [
             ("the sign of what is read is lost or turned", lambda: -self.expected),
             ("the drive did not arrive", lambda: stream(head, lost)[read]),

@@ -24,9 +24,8 @@ from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 from asp_neuro.chip.lava_limits import TICK_BITS
-from asp_neuro.chip.stock_shadow import Shadow
+from asp_neuro.chip.stock_shadow import Shadow, message
 from asp_neuro.heads.spec import HeadSpec
-from asp_neuro.heads.stock.membrane import CONSTANT
 from asp_neuro.model.episode import Request, Response
 
 MOST_LAYERS = 8  # Lava wants every port of a model declared
@@ -79,9 +78,6 @@ class Telling(PyLoihiProcessModel):
             return False
         return True
 
-    def message(self, drive: np.ndarray) -> np.ndarray:
-        return np.append(drive, CONSTANT).astype(np.int32)
-
     def take(self) -> np.ndarray:
         """The message of the request that waits."""
         assert self.request is not None
@@ -90,7 +86,7 @@ class Telling(PyLoihiProcessModel):
             self.shadow.start()
         self.shadow.observe(request.drive_int[0])
         self.is_dirty = True
-        return self.message(request.drive_int[0])
+        return message(request.drive_int[0]).astype(np.int32)
 
 
 @implements(proc=StockHost, protocol=LoihiProtocol)
