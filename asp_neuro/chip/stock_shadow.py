@@ -84,7 +84,7 @@ def other_heads(head: HeadSpec) -> Iterator[tuple[str, HeadSpec]]:
     """The same network with another leak, in all layers or in one."""
     for off in LEAKS_OFF:
         leaks = [layer.lambda_int + off for layer in head.layers]
-        if 0 <= min(leaks) and max(leaks) < 4096:
+        if all(0 <= leak < 4096 for leak in leaks):
             layers = tuple(replace(layer, lambda_int=leak) for layer, leak in zip(head.layers, leaks, strict=True))
             yield (
                 f"every layer leaks by {abs(off)} of 4096 {'less' if off > 0 else 'more'}",
