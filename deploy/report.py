@@ -5,6 +5,7 @@ python deploy/report.py BUNDLE [--limit N] [--data NAME|PATH] [--out FOLDER]
 Writes into the folder, and packs as FOLDER.tar.gz:
   doctor.json   check.json   verify.json      the verbs of the same names, on this machine
   chip.json     the chip's answers against the fast engine's, cloud by cloud; or the error that kept it from running
+  pulse.json    stock form: the golden pulse: latency, way to reset, expected and read streams
   profile.json  what the extension's profilers measured, where there are any
 """
 
@@ -22,24 +23,24 @@ from pathlib import Path
 from typing import Any
 
 from asp_neuro.chip.machines import chip_answers
-from asp_neuro.chip.preflight import PROFILE
+from asp_neuro.chip.preflight import PROFILE, PULSE
 from asp_neuro.errors import AspError
 from asp_neuro.runtime import deployment
 from asp_neuro.runtime.machine import fast_answers
 from asp_neuro.runtime.verification import Findings, compare_answers
-from asp_neuro.scenes.cache import chunks_of
 
 
 def main() -> int:
     args = arguments()
     args.out.mkdir(parents=True, exist_ok=True)
-    profile = args.out.absolute() / "profile.json"
-    profile.unlink(missing_ok=True)  # of an earlier report
-    os.environ[PROFILE] = str(profile)
+    for variable, name in ((PROFILE, "profile.json"), (PULSE, "pulse.json")):
+        path = args.out.absolute() / name
+        path.unlink(missing_ok=True)  # of an earlier report
+        os.environ[variable] = str(path)
     verbs = {
         "doctor": ["doctor"],
         "check": ["check", args.bundle, "--hw", "loihi2"],
-        "verify": ["verify", args.bundle, "--limit", str(args.limit), *data(args)],
+        "verify": ["verify", args.bundle, "--limit", str(args.limit), "--split", args.split, *data(args)],
     }
     for name, words in verbs.items():
         save(args.out / f"{name}.json", verb(words))
@@ -56,6 +57,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("bundle", metavar="BUNDLE", help="a bundle, or the name of a shipped one")
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="clouds to answer (default 20)")
+    parser.add_argument("--split", default="test", help="of the data (default test)")
     parser.add_argument("--data", metavar="NAME|PATH", help="where the data of the bundle are")
     parser.add_argument("--out", type=Path, default=Path("loihi2-report"), metavar="FOLDER")
     return parser.parse_args()
@@ -77,17 +79,17 @@ def chip(args: argparse.Namespace) -> dict[str, Any]:
     say("the chip against the fast engine")
     try:
         deployed = deployment.open_bundle(args.bundle)
-        clouds = deployment.clouds_of(deployed, args.data, "test", None, args.limit)
-        chunks = chunks_of(clouds.points, deployed.bundle.chunking, clouds.names)
+        clouds = deployment.clouds_of(deployed, args.data, args.split, None, args.limit)
+        scenes = deployed.perceiver.scenes(clouds.points, clouds.names)
         rule, _ = deployment.exit_rule(deployed, uncertified=True)
         began = time.monotonic()
-        on_chip = chip_answers(deployed.perceiver, chunks, rule, 1, lambda index, answer: None)
+        on_chip = chip_answers(deployed.perceiver, scenes, rule, 1, lambda index, answer: None)
         seconds = time.monotonic() - began
     except AspError as error:
         say(f"the chip did not run: {error}")
         return {"error": {"kind": error.kind, "message": str(error)}, "exit_code": error.exit_code}
     findings = Findings()
-    expected = fast_answers(deployed.perceiver, chunks, rule)
+    expected = fast_answers(deployed.perceiver, scenes, rule)
     compare_answers(findings, "loihi2", list(clouds.names), expected, on_chip)
     report = dataclasses.asdict(findings)
     n_observations = sum(found.observations for found in on_chip)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from loihi2_place import place  # noqa: F401  a fixture for all
 
 from asp_neuro.libraries import is_there
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asp_neuro.errors import UsageError
+from asp_neuro.heads import membrane
 from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
-from asp_neuro.heads.soft import guard
 from asp_neuro.heads.soft.exact import run_exact
 from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.heads.soft.guard import GuardBand, bands, drift, hits
@@ -280,7 +280,7 @@ def test_the_drift_stays_within_its_bound_at_every_step():
             error = abs(scaled[t] - membranes[t].astype(object) * 4096**t)  # [L, b, H] Python integers
             for index, layer in enumerate(spec.layers):
                 for neuron, leak in enumerate(layer.lambda_int.tolist()):
-                    numerator, denominator = guard._drift(leak, t + 1)
+                    numerator, denominator = membrane.drift(leak, t)
                     before = same[t - 1] if t else np.ones(12, dtype=bool)
                     for value in error[index, before, neuron]:
                         if index and not (same[t]).all():

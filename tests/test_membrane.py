@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
-from asp_neuro.heads.soft.membrane import align_shift, leak_int, step_float, step_int
+from asp_neuro.heads.membrane import leak_int
+from asp_neuro.heads.soft.membrane import align_shift, step_float, step_int
 
 
 def one(u: int, s: int, a: int, leak: int, theta: int, fire: int) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """The layout of a bundle: one flat table from path to array.
 
-    layer/0..          the head in NetX's layout (`netx.py`)
+    layer/0..          the head in NetX's layout (`netx.py`, `netx_stock.py`)
+    asp/head/          of the stock form: time steps an observation, when the membrane is read
     asp/format, asp/version, asp/model_sha256
     asp/model/         budget, form, factor, belief/, and the sections scene/, mixer/, policy/, task/: kind (scene and
                        task), settings (JSON), and their arrays under the paths of their declaration
@@ -68,7 +69,7 @@ def table(names: Mapping[str, str]) -> Table:
     """The table of a file; `names` are the kinds and the form that it names: scene, task, form."""
     optional: tuple[frozenset[str], ...] = ()
     golden = {f"asp/golden/{name}": _kind(one) for name, one in declared(Golden).items()}
-    kinds = {**FRAME, **MODEL, **golden, **_section_kinds(f"{BELIEF}/", Norm)}
+    kinds = {**FRAME, **MODEL, **golden, **_section_kinds(f"{BELIEF}/", Norm), **LAYOUTS[names["form"]].head}
     for name in SECTIONS:
         cls, place = section_class(name, names), f"asp/model/{name}"
         kinds |= {f"{place}/settings": (STRING, 0), **_section_kinds(f"{place}/", cls)}
@@ -139,6 +140,7 @@ def model_arrays(model: ModelSpec) -> dict[str, np.ndarray]:
 def head_arrays(head: HeadSpec) -> dict[str, np.ndarray]:
     """Path -> array: the layers, and what NetX has no word for."""
     held = {"asp/model/factor": np.stack([layer.factor for layer in head.layers])}
+    held |= LAYOUTS[head.form].head_contents(head)
     for number, layer in enumerate(head.layers):
         stored = LAYOUTS[head.form].contents(layer)
         held |= {f"layer/{number}/{name}": array for name, array in stored.items()}
@@ -243,7 +245,8 @@ def read_head(held: Mapping[str, np.ndarray], form: str) -> HeadSpec:
     if len(factor) != n_layers:
         raise InputError(f"asp/model/factor: {len(factor)} rows for {n_layers} layers")
     each = ({leaf: held[f"layer/{number}/{leaf}"] for leaf in LAYOUTS[form].leaves} for number in range(n_layers))
-    return HeadSpec(tuple(LAYOUTS[form].layer(stored, row) for stored, row in zip(each, factor, strict=True)), form)
+    layers = tuple(LAYOUTS[form].layer(stored, row) for stored, row in zip(each, factor, strict=True))
+    return HeadSpec(layers, form, **LAYOUTS[form].schedule(held))
 
 
 def read_json(place: str, held: Mapping[str, np.ndarray]) -> Any:

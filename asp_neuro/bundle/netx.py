@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from asp_neuro.bundle import netx_stock
 from asp_neuro.heads.soft.form import SoftForm
 from asp_neuro.heads.soft.layer import LayerSpec
+from asp_neuro.heads.spec import STOCK, HeadSpec
 
 STRING = "string"
 Kinds = dict[str, tuple[str, int]]  # path: type, number of dimensions
@@ -22,6 +24,9 @@ class LayerLayout:
     leaves: Kinds
     contents: Callable[[Any], dict[str, np.ndarray]]
     layer: Callable[[dict[str, np.ndarray], np.ndarray], Any]
+    head: Kinds = field(default_factory=dict)  # of the whole head, by path in the file
+    head_contents: Callable[[HeadSpec], dict[str, np.ndarray]] = lambda head: {}
+    schedule: Callable[[Mapping[str, np.ndarray]], dict[str, Any]] = lambda held: {}  # fields of a HeadSpec
 
 
 def string(text: str) -> np.ndarray:
@@ -73,4 +78,14 @@ def soft_layer(stored: dict[str, np.ndarray], factor: np.ndarray) -> LayerSpec:
     )
 
 
-LAYOUTS: dict[str, LayerLayout] = {SoftForm.name: LayerLayout(SOFT_LEAVES, soft_contents, soft_layer)}
+LAYOUTS: dict[str, LayerLayout] = {
+    SoftForm.name: LayerLayout(SOFT_LEAVES, soft_contents, soft_layer),
+    STOCK: LayerLayout(
+        netx_stock.STOCK_LEAVES,
+        netx_stock.stock_contents,
+        netx_stock.stock_layer,
+        netx_stock.STOCK_HEAD,
+        netx_stock.stock_head_contents,
+        netx_stock.stock_schedule,
+    ),
+}

@@ -85,6 +85,7 @@ def _check_fit(model: ModelSpec) -> None:
         raise ConfigError(f"{len(model.head.layers)} layers, at most {MAX_LAYERS} are stored")
     Model(model)  # its sums must be exact
     check_synaptic_sums(model.head, model.drive_bound())
+    model.head.neurons.prove_ranges(model.head, model.mixer.drive, model.drive_bound(), model.budget)
 
 
 def _check_golden(bundle: Bundle) -> None:

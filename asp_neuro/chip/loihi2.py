@@ -22,6 +22,7 @@ from lava.magma.core.process.process import AbstractProcess
 from lava.magma.core.run_conditions import RunSteps
 from lava.magma.core.run_configs import Loihi2HwCfg
 from lava.proc.dense.process import Dense
+from lava.proc.lif.process import LIF
 from lava.utils import loihi
 
 from asp_neuro.chip.preflight import MODELS, PROFILE, SOFT_LIF, NoBoard, NotExpressible, OnHost, demand_neuron_model
@@ -39,6 +40,7 @@ from asp_neuro.chip.simulator import (
 from asp_neuro.chip.simulator import lead as lead_session
 from asp_neuro.chip.wire import Job
 from asp_neuro.heads.soft.guard import bands
+from asp_neuro.heads.spec import STOCK
 
 STEPS_PER_OBSERVATION = 64  # at most: the way in and out, the layers and what ChipHost waits are about 10
 NAMED_MOST = 4  # processes in an error's text
@@ -56,6 +58,10 @@ def lead(given: dict[str, Any], started: float) -> None:
 
 def run(job: Job, report: Reporter, results: int, _records: list[int]) -> None:
     """Take the board, build, compile, see that the head is on the chip, and only then start."""
+    if job.head.form == STOCK:
+        from asp_neuro.chip import stock_loihi2
+
+        return stock_loihi2.run(job, report, results)
     clock = time.monotonic()
     use_board()
     neuron = neuron_model()
@@ -163,7 +169,7 @@ def demand_on_chip(executable: Executable) -> None:
     """
     from lava.magma.core.model.nc.model import AbstractNcProcessModel
 
-    belonging = [process for process in executable.process_list if isinstance(process, (SoftLIF, Dense))]
+    belonging = [process for process in executable.process_list if isinstance(process, (SoftLIF, LIF, Dense))]
     fallen = [process for process in belonging if not issubclass(process.model_class, AbstractNcProcessModel)]
     if fallen or not belonging:
         told = ", ".join(_described(process) for process in fallen[:NAMED_MOST])

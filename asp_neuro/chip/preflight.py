@@ -19,7 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from asp_neuro.chip.stock_shadow import Differs, TooLate
 from asp_neuro.errors import AspError
+from asp_neuro.heads.spec import STOCK
 from asp_neuro.libraries import demand
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ ANSWER_SECONDS = 10.0  # that sinfo and ping may take
 CHIP = ("asp_neuro.chip.loihi2", 1200.0)  # who leads a session, and its longest silence: it may wait for its board
 CHIP_TICK_BITS, CHIP_HIT_BITS = 8, 16  # of a 24-bit message
 PROFILE = "ASP_NEURO_PROFILE"  # a file for what the profilers measured
+PULSE = "ASP_NEURO_PULSE"  # a file for latency and streams of the golden pulse
 
 LOOK = """
 import importlib.util, json, sys
@@ -89,6 +92,7 @@ class OnHost(AspError):
 
 
 TYPED = {error.__name__: error for error in (ExtensionMissing, NoBoard, NotExpressible, OnHost)}
+WHILE_RUNNING = {error.__name__: error for error in (Differs, TooLate)}
 
 
 def answers_on_chip(
@@ -113,7 +117,10 @@ def answers_on_chip(
 def typed(error: AspError) -> AspError:
     """A session's failure as the error of ours that its Lava side raised, or as it is."""
     told = re.search(rf"in phase session: ({'|'.join(TYPED)}): (.*)", str(error), re.DOTALL)
-    return TYPED[told[1]](told[2]) if told else error
+    if told:
+        return TYPED[told[1]](told[2])
+    told = re.search(rf"^[^:]*: host [^:]*: ({'|'.join(WHILE_RUNNING)}): (.*)", str(error), re.DOTALL)
+    return WHILE_RUNNING[told[1]](told[2]) if told else error
 
 
 def preflight(perceiver: Perceiver) -> Board:
@@ -132,10 +139,10 @@ def blockers(perceiver: Perceiver | None = None) -> list[AspError]:
 def look_over(perceiver: Perceiver | None) -> tuple[Board | None, list[AspError]]:
     """The board that is to be had, and the blockers; Slurm is asked once, as a second list may be another one."""
     boards: list[Board] = []
-    checks: list[Callable[[], object]] = [
-        demand_extension, lambda: boards.append(choose_board(os.environ)), demand_neuron_model
-    ]  # fmt: skip
+    checks: list[Callable[[], object]] = [demand_extension, lambda: boards.append(choose_board(os.environ))]
     if perceiver is not None:
+        if perceiver.head.form != STOCK:
+            checks.append(demand_neuron_model)
         checks.append(lambda: demand_expressible(perceiver))
     found: list[AspError] = []
     for check in checks:
@@ -360,8 +367,19 @@ def demand_neuron_model() -> importlib.metadata.EntryPoint:
 
 def demand_expressible(perceiver: Perceiver) -> None:
     """The design rules of `asp-neuro check --hw loihi2`, and that guard hits fit a tick's message."""
-    from asp_neuro.heads.verdict import NEURONS
     from asp_neuro.runtime import hardware
+
+    if perceiver.head.form != STOCK:
+        demand_ticks(perceiver)
+    fit = hardware.check(perceiver.head, perceiver.spec.mixer, hardware.chip("loihi2"))
+    if not fit.fits:
+        broken = "\n".join(f"  {violation}" for violation in fit.violations)
+        raise NotExpressible(f"the head breaks design rules of Loihi 2 (asp-neuro check --hw loihi2):\n{broken}")
+
+
+def demand_ticks(perceiver: Perceiver) -> None:
+    """Guard hits and observations fit the message of a tick."""
+    from asp_neuro.heads.verdict import NEURONS
 
     head, most_hit = perceiver.head, (1 << CHIP_HIT_BITS) - 1
     last_hit = (len(head.layers) - 1) * NEURONS + head.layers[-1].n_neurons
@@ -369,7 +387,3 @@ def demand_expressible(perceiver: Perceiver) -> None:
         raise NotExpressible(f"layer {len(head.layers)}: guard hits count to {last_hit}, a tick holds {most_hit}")
     if perceiver.budget >= 1 << CHIP_TICK_BITS:
         raise NotExpressible(f"budget {perceiver.budget}, a tick counts to {(1 << CHIP_TICK_BITS) - 1} observations")
-    fit = hardware.check(head, perceiver.spec.mixer, hardware.chip("loihi2"))
-    if not fit.fits:
-        broken = "\n".join(f"  {violation}" for violation in fit.violations)
-        raise NotExpressible(f"the head breaks design rules of Loihi 2 (asp-neuro check --hw loihi2):\n{broken}")

@@ -31,7 +31,7 @@ from asp_neuro.chip.lava_limits import TICK_BITS, demand_buildable
 from asp_neuro.chip.wire import FIXED, FLOATING, Job, from_line, write_job
 from asp_neuro.errors import AspError, UsageError
 from asp_neuro.heads.bits import DRIVE_MAX
-from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.libraries import demand
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Answer
@@ -200,6 +200,8 @@ def run_session(
         raise UsageError(f"model tag '{job.tag}' is not known; known: {FIXED}, {FLOATING}")
     if job.idle < 0:
         raise UsageError(f"idle steps {job.idle}, expected 0 or more")
+    if job.head.form == STOCK and (job.idle or job.tag != FIXED):
+        raise UsageError("a head of the stock form runs freely: no idle steps, and fixed_pt only")
     demand_buildable(job.head, job.n_steps, job.drive_bound)
     demand("lava.magma", "a Lava session (--backend=sim)")
     with ExitStack() as stack:

@@ -40,7 +40,10 @@ from asp_neuro.chip.faults import plant_fault
 from asp_neuro.chip.processes.head import HeadProcess
 from asp_neuro.chip.processes.host import Host
 from asp_neuro.chip.processes.recorder import Recorder
+from asp_neuro.chip.processes.stock_host import StockHost
+from asp_neuro.chip.processes.stock_layers import build_layers
 from asp_neuro.chip.wire import Job, read_job, to_line
+from asp_neuro.heads.spec import STOCK
 from asp_neuro.model.episode import Request, Response
 from asp_neuro.model.perceiver import Perceiver
 
@@ -210,12 +213,33 @@ class Watch:
                     return
 
 
-def network(job: Job, results: int, records: list[int]) -> Host:
-    """Host and head in a closed loop, with a recorder at each layer if records are wanted."""
+def network(job: Job, results: int, records: list[int]) -> Host | StockHost:
+    """Host and head in a closed loop, by form of neuron."""
+    return stock_network(job, results, records) if job.head.form == STOCK else ticked_network(job, results, records)
+
+
+def stock_network(job: Job, results: int, records: list[int]) -> StockHost:
+    """Stock processes and the host, which reads and resets membranes, and records them if that is wanted."""
+    host = StockHost(job.head, job.n_steps, job.drive_bound, told(job, results), records)
+    layers = build_layers(job.head)
+    host.drive_out.connect(layers[0].synapses.s_in)
+    for number, layer in enumerate(layers, start=1):
+        getattr(host, f"u_{number}").connect_var(layer.neurons.u)
+        if records:
+            layer.neurons.s_out.connect(getattr(host, f"s_{number}"))
+    return host
+
+
+def told(job: Job, results: int) -> Callable[[], Generator[Request, Response, None]]:
+    """The story of a job."""
+    return functools.partial(answer_scenes if job.scenes is not None else play_drives, job, results)
+
+
+def ticked_network(job: Job, results: int, records: list[int]) -> Host:
+    """With a recorder at each layer if records are wanted."""
     width = job.head.layers[-1].n_neurons
     head = HeadProcess(job.head, job.n_steps, job.drive_bound, taps=bool(records))
-    story = functools.partial(answer_scenes if job.scenes is not None else play_drives, job, results)
-    host = Host(job.head.n_inputs, width, story, functools.partial(pauses, job))
+    host = Host(job.head.n_inputs, width, told(job, results), functools.partial(pauses, job))
     host.drive_out.connect(head.drive_in)
     head.u_out.connect(host.u_in)
     for number, file in enumerate(records, start=1):

@@ -2,5 +2,7 @@
 
 from asp_neuro.heads.soft.form import SoftForm
 from asp_neuro.heads.spec import FORMS
+from asp_neuro.heads.stock.form import StockForm
 
 FORMS[SoftForm.name] = SoftForm()
+FORMS[StockForm.name] = StockForm()

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from asp_neuro.errors import ConfigError, nearest
+from asp_neuro.grid.sections import Norm
 from asp_neuro.heads.bits import DRIVE_MAX, SYNAPTIC_MAX
 
-SOFT = "soft"
+SOFT, STOCK = "soft", "stock"
 
 
 class HeadRun(NamedTuple):
@@ -47,8 +48,11 @@ class NeuronForm(Protocol):
     name: str
     neuron_type: str  # in a NetX file
     layer: Any  # class of its layers
+    drive_bits: int  # drives are integers at scale 2^drive_bits
+    constant: int  # message of one more input of layer 1, its bias, which comes with every drive; 0: there is none
+    residual: bool  # whether a layer hears all layers before it, or the last one only
 
-    def validate(self, layers: tuple[Any, ...]) -> None: ...
+    def validate(self, head: HeadSpec) -> None: ...
 
     def reference(self, head: HeadSpec, drives_int: np.ndarray) -> HeadRun: ...
 
@@ -58,8 +62,11 @@ class NeuronForm(Protocol):
     def exact(self, head: HeadSpec) -> Engine | None:
         """Exact arithmetic, neither truncated nor clipped; None: there is none."""
 
-    def drift(self, layer: Any, t: int) -> np.ndarray | None:
-        """[H] how far the exact membrane can be from the carried one after t observations; None: no bound is known."""
+    def drift(self, head: HeadSpec, t: int) -> np.ndarray | None:
+        """[H] how far the last layer's exact membrane can be from the one read at observation t; None: not known."""
+
+    def prove_ranges(self, head: HeadSpec, drive: Norm, drive_bound: np.ndarray, n_steps: int) -> None:
+        """Refuse a head whose state could leave its bits on drives that `drive` normalises, where that ruins it."""
 
     def largest(self, layer: Any) -> float:
         """The largest |membrane| of a layer, in float units."""
@@ -70,17 +77,19 @@ FORMS: dict[str, NeuronForm] = {}
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """L layers; layer 1 takes the drive."""
+    """L layers; layer 1 takes the drive. A free-running form makes `steps` time steps an observation."""
 
     layers: tuple[Any, ...]
     form: str = SOFT
+    steps: int = 1  # N, time steps per observation
+    read_after: int = 0  # p, time steps from the drive's arrival at layer 1 to the reading of the last membrane
 
     def __post_init__(self) -> None:
         if not self.layers:
             raise ConfigError("a head needs at least one layer")
         if self.form not in FORMS:
             raise ConfigError(f"form of neuron '{self.form}' is not known{nearest(self.form, FORMS)}")
-        self.neurons.validate(self.layers)
+        self.neurons.validate(self)
 
     @property
     def neurons(self) -> NeuronForm:
@@ -88,7 +97,7 @@ class HeadSpec:
 
     @property
     def n_inputs(self) -> int:
-        return int(self.layers[0].weight_int.shape[1])
+        return int(self.layers[0].weight_int.shape[1]) - (1 if self.neurons.constant else 0)
 
     @property
     def n_neurons(self) -> int:
@@ -115,8 +124,11 @@ class HeadSpec:
 
 def synaptic_reach(spec: HeadSpec, drive_bound: np.ndarray | None = None) -> tuple[int, ...]:
     """Per layer, the largest |W_int . z_int| that any input can cause: drives within `drive_bound` [n], or 16 bits."""
+    form = spec.neurons
     largest = np.full(spec.n_inputs, DRIVE_MAX) if drive_bound is None else np.ceil(drive_bound).astype(np.int64)
-    bounds = [largest] + [np.full(spec.layers[0].n_neurons, index) for index in range(1, len(spec.layers))]
+    bounds = [np.append(largest, form.constant) if form.constant else largest]
+    for index in range(1, len(spec.layers)):
+        bounds.append(np.full(spec.layers[0].n_neurons, index if form.residual else 1))
     return tuple(int((np.abs(layer.weight_int) @ bound).max()) for layer, bound in zip(spec.layers, bounds))
 
 

@@ -21,6 +21,7 @@ from asp_neuro.heads.bits import STATE_MAX
 from asp_neuro.learn import integers
 from asp_neuro.learn.evaluation import accuracy_at, evaluate
 from asp_neuro.learn.examples import Examples, examples_of
+from asp_neuro.learn.heads import set_steps
 from asp_neuro.learn.model import Model
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.learn.training import enter_deploy, load_model
@@ -55,16 +56,20 @@ class Exported:
     text: str
 
 
-def export(checkpoint: str | Path, data: str | Path | None = None, up: str | None = None) -> Exported:
-    """A trained checkpoint -> a bundle (not yet written, not yet certified)."""
+def export(
+    checkpoint: str | Path, data: str | Path | None = None, up: str | None = None, steps: int | None = None
+) -> Exported:
+    """A trained checkpoint -> a bundle (not yet written, not yet certified); `steps`: another N of the stock form."""
     torch.set_num_threads(1)  # so that the same checkpoint gives the same file
     model, recipe, classes, stored = load_model(checkpoint)
+    if steps is not None:
+        set_steps(model.head, steps)
     validation = _examples(recipe, classes, "validation", data, up)
     discretised = not model.deploy
     if discretised:
         _discretise(model, recipe, classes, data, up)
     own = model.spec(recipe.chunking, classes)
-    perceiver = Perceiver(own if discretised else _copied(stored, own, str(checkpoint)))
+    perceiver = Perceiver(own if discretised or steps is not None else _copied(stored, own, str(checkpoint)))
     record: dict[str, Any] = {"training": stored.get("report", {}), "discretised_at_export": discretised}
     unseen = "validation" not in recipe.data.also
     measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation, unseen)
@@ -157,8 +162,8 @@ class _Count:
         self.n_spikes, self.largest = [0] * n_layers, [0] * n_layers
 
     def __call__(self, engine: Any) -> None:
-        self.n_updates += engine.spikes[0].size
-        for layer, (spikes, state) in enumerate(zip(engine.spikes, engine.membranes, strict=True)):
+        self.n_updates += engine.fired[0].size
+        for layer, (spikes, state) in enumerate(zip(engine.fired, engine.membranes, strict=True)):
             self.n_spikes[layer] += int(np.count_nonzero(spikes))
             self.largest[layer] = max(self.largest[layer], int(np.abs(state).max(initial=0.0)))
 

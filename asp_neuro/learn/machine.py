@@ -10,8 +10,8 @@ import torch
 
 from asp_neuro.errors import InputError
 from asp_neuro.grid.softmax import margin
-from asp_neuro.heads.bits import DRIVE_BITS
 from asp_neuro.learn.examples import batch_of
+from asp_neuro.learn.heads import set_steps
 from asp_neuro.learn.integers import first_difference
 from asp_neuro.learn.model import Episode, Model, learned
 from asp_neuro.learn.training import load_model
@@ -25,6 +25,8 @@ from asp_neuro.runtime.machine import BATCH, Machine, OnAnswer
 def trained(checkpoint: str | Path, deployed: ModelSpec) -> Machine:
     """The module of a checkpoint; refused unless it holds the very integers of the deployed network."""
     model, recipe, classes, _ = load_model(checkpoint)
+    if deployed.head.steps > 1:
+        set_steps(model.head, deployed.head.steps)
     if not model.has_scales:
         raise InputError(f"'{checkpoint}' never ran on the integer grid; there is no integer network to compare")
     apart = first_difference(deployed, model.spec(recipe.chunking, classes))
@@ -48,7 +50,7 @@ def machine(model: Model) -> Machine:
 def run_head(model: Model, drives_int: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Drives [T, b, n] through the module's own head: membranes and spikes [T, L, b, H]."""
     with torch.no_grad():
-        drives = torch.from_numpy(drives_int.astype(np.float64) / 2.0**DRIVE_BITS)
+        drives = torch.from_numpy(drives_int.astype(np.float64) * 2.0**-model.mixer.drive_bits)
         membranes, spikes, _ = model.head.run(drives, model.head.start(drives.shape[1]), model.head.fold())
     return tuple(torch.stack(x, dim=1).round().to(torch.int64).numpy() for x in (membranes, spikes))
 
@@ -101,7 +103,7 @@ def _look(
     crossed = rule.crossed(gap)
     assert episode.drive is not None
     return Look(
-        t, rows, place[rows], None, None, episode.drive.numpy()[rows] * 2.0**DRIVE_BITS,
+        t, rows, place[rows], None, None, episode.drive.numpy()[rows] * 2.0**model.mixer.drive_bits,
         episode.state.membrane[-1].numpy()[rows], None, episode.belief.numpy()[rows], logits, gap, task.label(logits),
         crossed, crossed | (t == perceiver.budget),
     )  # fmt: skip

@@ -32,12 +32,12 @@ def gate(z: Tensor) -> Tensor:
 class Mixer(nn.Module):
     """`gates` is everything that depends on the embedding only; `step` advances the carry."""
 
-    def __init__(self, n_inputs: int, width: int) -> None:
+    def __init__(self, n_inputs: int, width: int, drive_bits: int = DRIVE_BITS) -> None:
         super().__init__()
         self.embedding_norm = nn.LayerNorm(n_inputs)
         self.project = nn.Linear(n_inputs, 5 * width)
         self.drive_norm = nn.LayerNorm(width)
-        self.width = width
+        self.width, self.drive_bits = width, drive_bits  # drives are integers at scale 2^drive_bits
         self.grid = GridRows(5 * width, n_inputs)
         self.register_buffer("grid_skip_shift", torch.tensor(0))
         self.ranges: Ranges | None = None
@@ -84,7 +84,7 @@ class Mixer(nn.Module):
         return MixerSpec(
             norm_ints(self.embedding_norm.weight, self.embedding_norm.bias, 1.0 / float(self.grid.units_in[0])),
             self.grid.rows(self.project.weight, self.project.bias).affine(),
-            norm_ints(self.drive_norm.weight, self.drive_norm.bias, 2.0**DRIVE_BITS),
+            norm_ints(self.drive_norm.weight, self.drive_norm.bias, 2.0**self.drive_bits),
             int(self.grid_skip_shift),
         )
 
@@ -106,7 +106,7 @@ class Mixer(nn.Module):
         carry = carry.expand_as(keep)
         asked = Gates(*(part.detach().flatten(0, -2).numpy() for part in (keep, write, read, skip)))
         drive, after = deployed.advance(carry.detach().flatten(0, -2).numpy(), asked)
-        exact = [torch.from_numpy(x).view(keep.shape) for x in (drive * 2.0**-DRIVE_BITS, after)]
+        exact = [torch.from_numpy(x).view(keep.shape) for x in (drive * 2.0**-self.drive_bits, after)]
         if not torch.is_grad_enabled():
             return exact[0], exact[1]
         smooth = instead(keep * 2.0**-FRACTION_BITS * carry + write, exact[1])

@@ -19,12 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asp_neuro.grid.sections import Affine
+from asp_neuro.heads.spec import FORMS
 from asp_neuro.learn.cloud_encoder import Encoder
 from asp_neuro.learn.grid import GridRows, Ranges, instead, norm_ints
+from asp_neuro.learn.heads import new_head
 from asp_neuro.learn.mixer import Mixer
 from asp_neuro.learn.policy import Policy
-from asp_neuro.learn.recipe import ModelRecipe
-from asp_neuro.learn.soft_head import Folded, SpikingHead, State
+from asp_neuro.learn.recipe import HeadRecipe, ModelRecipe
+from asp_neuro.learn.soft_head import Folded, State
 from asp_neuro.model.belief import Belief
 from asp_neuro.model.mixer import Mixer as DeployedMixer
 from asp_neuro.model.policy import VISITED
@@ -107,12 +109,13 @@ Choose = Callable[[Episode], Tensor]  # -> one-hot choice [b, M]
 class Model(nn.Module):
     """All trained parts."""
 
-    def __init__(self, how: ModelRecipe, n_classes: int) -> None:
+    def __init__(self, how: ModelRecipe, n_classes: int, head: HeadRecipe | None = None) -> None:
         super().__init__()
         token_width = how.token_width or how.width
         self.encoder = Encoder(how.edge_widths, token_width, how.width if how.chunk_layer else 0, how.moments)
-        self.mixer = Mixer(how.width if how.chunk_layer else token_width, how.width)
-        self.head = SpikingHead(how.width, how.neurons, how.layers)
+        form = head or HeadRecipe()
+        self.mixer = Mixer(how.width if how.chunk_layer else token_width, how.width, FORMS[form.form].drive_bits)
+        self.head = new_head(form, how.width, how.neurons, how.layers)
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
         self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)
@@ -184,8 +187,9 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def _deployed(self) -> Deployed:
-        last = self.head.layers[-1]
-        belief = Belief(norm_ints(self.belief_norm.weight, self.belief_norm.bias), last.units(), last.largest())
+        units = self.head.fold()[-1].units.double().cpu().numpy()
+        largest = float(self.head.state_limit / units.min())
+        belief = Belief(norm_ints(self.belief_norm.weight, self.belief_norm.bias), units, largest)
         task = ClassifySpec(self._readout(), ("",) * self.readout.out_features)
         return Deployed(
             DeployedMixer(self.mixer.spec()),

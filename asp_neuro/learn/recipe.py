@@ -5,6 +5,7 @@
     [scene]     kind = "cloud": how a cloud is cut into chunks
     [task]      kind = "classify": what is asked about a scene
     [model]     widths and options of the network
+    [head]      form of neuron
     [augment]   how training clouds are changed
     [train]     optimisation, losses, quantisation-aware training
 
@@ -25,6 +26,8 @@ from typing import Any
 from asp_neuro import plain
 from asp_neuro.data import CARVES, RANDOM
 from asp_neuro.errors import ConfigError, MissingError, nearest
+from asp_neuro.heads.spec import FORMS, SOFT
+from asp_neuro.heads.stock.layer import EXP_MAX
 from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.cloud import Chunking
 
@@ -129,6 +132,23 @@ class ModelRecipe:
 
 
 @dataclass(frozen=True)
+class HeadRecipe:
+    form: str = SOFT  # of neuron: "soft" (ticked, exact), "stock" (free-running, of stock Lava processes)
+    steps: int = 12  # N, time steps an observation, of the stock form; export may choose another
+    read_after: int = 3  # p, time steps from a pulse to the reading, of the stock form
+    weight_exp: tuple[int, ...] = ()  # of each layer of the stock form; above 0 more is proven, but not for stock NetX
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ConfigError(f"head.form = '{self.form}'{nearest(self.form, FORMS)}")
+        if not 1 <= self.read_after <= self.steps - 2:
+            raise ConfigError(f"head.read_after = {self.read_after} must be between 1 and steps - 2 = {self.steps - 2}")
+        for value in self.weight_exp:
+            if not 0 <= value <= EXP_MAX:
+                raise ConfigError(f"head.weight_exp = {list(self.weight_exp)}: expected numbers from 0 to {EXP_MAX}")
+
+
+@dataclass(frozen=True)
 class TrainRecipe:
     epochs: int = 30  # in all
     qat_epochs: int = 8  # the last of them: quantisation-aware training, on the integer grid
@@ -204,6 +224,7 @@ class Recipe:
     model: ModelRecipe = field(default_factory=ModelRecipe)
     augment: Augmentation = field(default_factory=Augmentation)
     train: TrainRecipe = field(default_factory=TrainRecipe)
+    head: HeadRecipe = plain.later(HeadRecipe())
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < SEEDS:

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asp_neuro.heads.bits import DRIVE_BITS, STATE_MAX, STATE_MIN
-from asp_neuro.heads.soft.layer import LEAK_MAX, LayerSpec, choose_scales
-from asp_neuro.heads.soft.membrane import LEAK_BITS, WEIGHT_BITS, align_shift, fires, rest
+from asp_neuro.heads.membrane import LEAK_BITS, LEAK_MAX, WEIGHT_BITS, fires
+from asp_neuro.heads.soft.layer import LayerSpec, choose_scales
+from asp_neuro.heads.soft.membrane import align_shift, rest
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.learn.slayer import Block, Neuron, Synapse, clamp
 
@@ -215,14 +216,6 @@ class Dense(Block):
         _, fired = self.run(x.permute(2, 0, 1), folded, rest_state, rest_state, deploy=False)
         return fired.permute(1, 2, 0)
 
-    def units(self) -> np.ndarray:
-        """[H] integer steps per float unit in deploy mode."""
-        return self.factor.cpu().numpy() * 2.0 ** int(self.state_bits)
-
-    def largest(self) -> float:
-        """The largest membrane that deploy mode can hold, in float units."""
-        return float(-STATE_MIN / self.units().min())
-
     def layer_spec(self) -> LayerSpec:
         """The integers of deploy mode, as plain data."""
         with torch.no_grad():
@@ -244,6 +237,8 @@ class Dense(Block):
 
 class SpikingHead(nn.Module):
     """L residual layers. Layer 1 takes the drive, layer l the sum of the spikes of all earlier layers."""
+
+    state_limit = -STATE_MIN  # of a membrane in deploy mode
 
     def __init__(self, n_inputs: int, n_neurons: int, n_layers: int) -> None:
         super().__init__()

@@ -78,7 +78,7 @@ def world() -> tuple[int, int]:
 def build(recipe: Recipe, classes: tuple[str, ...]) -> Model:
     """A fresh model; its weights follow from the recipe's seed."""
     torch.manual_seed(recipe.seed)
-    return Model(recipe.model, len(classes))
+    return Model(recipe.model, len(classes), recipe.head)
 
 
 def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
@@ -507,7 +507,7 @@ def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[s
     """A trained model with its recipe, its classes and the whole checkpoint."""
     stored = checkpoint.read(path)
     recipe = recipes.from_dict(str(path), stored["recipe"])
-    model = Model(recipe.model, len(stored["classes"]))
+    model = Model(recipe.model, len(stored["classes"]), recipe.head)
     _load_weights(model, stored, Path(path))
     model.eval()
     return model, recipe, tuple(stored["classes"]), stored

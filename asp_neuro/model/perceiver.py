@@ -164,8 +164,8 @@ class _Alongside:
     def observe(self, drive_int: np.ndarray) -> np.ndarray:
         membrane = self.exact.observe(drive_int)
         self.fast.observe(drive_int)
-        for layer, (sure, carried) in enumerate(zip(self.exact.spikes, self.fast.spikes, strict=True)):
-            words = hit_words(sure != carried, layer)
+        for layer, (sure, carried) in enumerate(zip(self.exact.fired, self.fast.fired, strict=True)):
+            words = hit_words((sure != carried).any(axis=0), layer)
             for at in np.flatnonzero(words):
                 if self.verdicts[self.rows[at]].preserved:
                     self.verdicts[self.rows[at]] = _moved_spike(self.exact.t, int(words[at]))

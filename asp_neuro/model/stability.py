@@ -88,7 +88,7 @@ class Stability:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.last, self.form = model.spec.head.layers[-1], model.spec.head.neurons
+        self.head, self.last, self.form = model.spec.head, model.spec.head.layers[-1], model.spec.head.neurons
         self.gain = model.belief.gain
         self.readout = model.task.weight * self.gain  # [C, H], gamma included
         self.readout_bound = up(np.abs(self.readout), BOUND_WEIGHT_BITS)
@@ -114,7 +114,7 @@ class Stability:
         return self._reaches
 
     def _reach_at(self, t: int) -> np.ndarray:
-        drift = self.form.drift(self.last, t)
+        drift = self.form.drift(self.head, t)
         assert drift is not None
         return np.where(drift > 0.0, drift / self.last.units * (1.0 + LAST_BITS) + self.model.belief.step, 0.0)
 
@@ -196,7 +196,7 @@ class Stability:
         """For each scene the first thing that is not proven; None if the head reported no hits."""
         looks = played.looks
         n_scenes = len(looks[0].rows)
-        if any(look.hit is None for look in looks) or self.form.drift(self.last, 1) is None:
+        if any(look.hit is None for look in looks) or self.form.drift(self.head, 1) is None:
             return [None] * n_scenes
         told: list[Verdict | None] = [PRESERVED] * n_scenes
         for _, _, row, verdict in sorted(self._doubts(played, rule), key=lambda doubt: doubt[:2], reverse=True):

@@ -143,7 +143,7 @@ class Activity:
 
     observations: float  # of a cloud
     groups: float  # encoded for it: those of the chunk that no chunk before had
-    rates: tuple[float, ...]  # spikes per neuron and observation, of each layer
+    rates: tuple[float, ...]  # spikes per neuron and time step, of each layer
     first: float = 0.0  # share of the observations that are a cloud's first
 
     def __post_init__(self) -> None:
@@ -163,11 +163,12 @@ def components(model: ModelSpec, activity: Activity) -> tuple[Component, ...]:
         raise InputError(f"energy: {len(activity.rates)} firing rates for {len(layers)} layers")
     parts = [_graded("encoder", model.scene.operations(activity.groups)), _graded("mixer", model.mixer.operations())]
     for index, layer in enumerate(layers):
-        synapses, leak = layer.weight_int.size, Operations(mac32=layer.n_neurons)
+        synapses, leak = layer.weight_int.size, Operations(mac32=layer.n_neurons * model.head.steps)
         if index == 0:  # the drive is graded
             parts.append(_graded("head layer 1", Operations(mac16=synapses) + leak))
-        else:  # the spikes of every layer before
-            events = synapses * sum(activity.rates[:index])
+        else:  # the spikes of every layer before, or of the last one
+            heard = activity.rates[:index] if model.head.neurons.residual else activity.rates[index - 1 : index]
+            events = synapses * sum(heard) * model.head.steps
             parts.append(_graded(f"head layer {index + 1}", leak, synapses=synapses, accumulates=events))
     n_places, n_neurons = model.scene.n_places, model.head.n_neurons
     parts.append(_graded("belief, read-out", belief.operations(n_neurons) + model.task.operations()))
@@ -205,7 +206,7 @@ class Usage:
 
 def firing(engine: Any) -> np.ndarray:
     """[L, b] the share of the neurons that fired at the last observation."""
-    return np.stack([spikes.mean(axis=1, dtype=np.float64) for spikes in engine.spikes])
+    return np.stack([fired.mean(axis=(0, 2), dtype=np.float64) for fired in engine.fired])
 
 
 def _fired(perceiver: Perceiver, scenes: Any, order: np.ndarray | None) -> tuple[list[Look], list[np.ndarray]]:
@@ -430,7 +431,7 @@ class Estimate:
         """The head's part of one observation at Loihi 1's prices; every input of layer 1 counts as an event."""
         price = self.prices.values["loihi1"]
         events = self.model.head.layers[0].weight_int.size + sum(c.accumulates for c in self.parts)
-        neurons = sum(layer.n_neurons for layer in self.model.head.layers)
+        neurons = sum(layer.n_neurons for layer in self.model.head.layers) * self.model.head.steps
         return events * price["synaptic_operation_pj"] + neurons * price["neuron_update_active_pj"]
 
     def as_dict(self) -> dict[str, Any]:

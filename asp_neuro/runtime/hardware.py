@@ -24,9 +24,7 @@ import numpy as np
 from asp_neuro import plain
 from asp_neuro.errors import ConfigError, MissingError, nearest
 from asp_neuro.heads.bits import DRIVE_MAX
-from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.reference import run_reference
-from asp_neuro.heads.spec import HeadSpec, synaptic_reach
+from asp_neuro.heads.spec import STOCK, HeadSpec, synaptic_reach
 from asp_neuro.model.mixer import MixerSpec
 from asp_neuro.report import table
 
@@ -242,11 +240,12 @@ def lay_out(head: HeadSpec, limits: Limits) -> tuple[CoreUse, ...]:
     """Each layer over as few cores as its neurons and synapse words need, in equal parts."""
     cores: list[CoreUse] = []
     for number, layer in enumerate(head.layers, start=1):
-        n_sources = max(number - 1, 1)  # layer 1: the drive; others: every layer before
-        fit = _neurons_that_fit(n_sources * _active(layer.weight_int), layer, limits)
+        n_sources = max(number - 1, 1) if head.neurons.residual else 1  # layer 1: the drive; others: layers before
+        own = layer.n_neurons if head.form == STOCK else 0  # synapses onto the layer itself, counted as if dense
+        fit = _neurons_that_fit(n_sources * _active(layer.weight_int) + own, layer.n_neurons, limits)
         edges = np.linspace(0, layer.n_neurons, -(-layer.n_neurons // fit) + 1).round().astype(int)
         for first, end in itertools.pairwise(edges.tolist()):
-            active = n_sources * _active(layer.weight_int[first:end])
+            active = n_sources * _active(layer.weight_int[first:end]) + own
             words = words_needed(active, end - first, limits)
             place = (len(cores), number, first, end - 1)
             cores.append(CoreUse(*place, axons=active, words=words, groups=limits.groups_per_layer))
@@ -258,11 +257,11 @@ def _active(weight_int: np.ndarray) -> int:
     return int((weight_int != 0).any(axis=0).sum())
 
 
-def _neurons_that_fit(active: int, layer: LayerSpec, limits: Limits) -> int:
+def _neurons_that_fit(active: int, n_neurons: int, limits: Limits) -> int:
     """On one core, at least 1 (the rules tell when even that is too much)."""
-    row_words = limits.usable_words // active if active else layer.n_neurons
-    by_words = row_words * limits.word_bits // limits.weight_bits if active else layer.n_neurons
-    return max(1, min(layer.n_neurons, limits.neurons_per_core, by_words))
+    row_words = limits.usable_words // active if active else n_neurons
+    by_words = row_words * limits.word_bits // limits.weight_bits if active else n_neurons
+    return max(1, min(n_neurons, limits.neurons_per_core, by_words))
 
 
 # Design rules
@@ -329,15 +328,14 @@ def weight_step(design: Design) -> list[Violation]:
 
 def leak_bits(design: Design) -> list[Violation]:
     limit = (1 << design.limits.leak_bits) - 1
-    return _too_large("leak_bits", [int(layer.lambda_int.max()) for layer in design.head.layers], limit, "leak faster")
+    return _too_large(
+        "leak_bits", [int(np.max(layer.lambda_int)) for layer in design.head.layers], limit, "leak faster"
+    )
 
 
 def state_constants(design: Design) -> list[Violation]:
     """Bias and thresholds are states too."""
-    largest = [
-        max(int(np.abs(values).max()) for values in (layer.bias_int, layer.theta_int, layer.theta_fire_int))
-        for layer in design.head.layers
-    ]
+    largest = [max(int(np.abs(values).max()) for values in layer.constants) for layer in design.head.layers]
     advice = "a bias or threshold does not fit the state; choose a smaller state scale"
     return _too_large("state_constants", largest, design.limits.state_max, advice)
 
@@ -511,7 +509,7 @@ def check(
     """All design rules. `membranes` and `spikes` [T, L, b, H] are a recorded run (a bundle's golden vectors);
     without them the head is probed with random drives of the host's mean and spread."""
     if membranes is None or spikes is None:
-        membranes, spikes, _ = run_reference(head, probe_drives(mixer))
+        membranes, spikes, _ = head.reference(probe_drives(mixer))
     peak = np.abs(membranes.astype(np.int64)).max(axis=(0, 2, 3))
     statistics = HeadStatistics(tuple(peak.tolist()), tuple(spikes.mean(axis=(0, 2, 3)).tolist()))
     design = Design(head, mixer, hardware.limits, lay_out(head, hardware.limits), statistics)

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from asp_neuro import files
-from asp_neuro.errors import ConfigError, InputError, MissingError
+from asp_neuro.errors import ConfigError, InputError, MissingError, UsageError
 from asp_neuro.heads.bits import DRIVE_BITS
+from asp_neuro.heads.membrane import LEAK_BITS, WEIGHT_BITS
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import LEAK_BITS, WEIGHT_BITS
-from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.heads.spec import SOFT, HeadSpec
 from asp_neuro.libraries import demand
 from asp_neuro.runtime.kinds import kind
 
@@ -110,6 +110,8 @@ class _Plain:
 
 def write(path: str | Path, head: HeadSpec, model_sha256: str = "") -> None:
     """The file at `path` is always whole, the old one or the new one."""
+    if head.form != SOFT:
+        raise UsageError(f"NIR files hold heads of the soft form, this one is '{head.form}': its file is NetX already")
     nir = _library()
     with files.writing(path) as file:
         nir.write(file, _Plain(graph(head, model_sha256)))

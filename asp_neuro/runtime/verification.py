@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.bundle import Bundle, host_drives_now
-from asp_neuro.heads.soft.layer import LEAK_MAX, LayerSpec
+from asp_neuro.heads.membrane import LEAK_MAX
+from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import align_shift
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.exit import ExitRule

@@ -27,9 +27,10 @@ from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 from asp_neuro.chip.lava_limits import TICK_BITS
 from asp_neuro.heads.bits import STATE_MAX
+from asp_neuro.heads.membrane import LEAK_BITS
 from asp_neuro.heads.soft.guard import GuardBand, hits
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import LEAK_BITS, align_shift, step_float, step_int
+from asp_neuro.heads.soft.membrane import align_shift, step_float, step_int
 from asp_neuro.heads.verdict import hit_words
 
 TICK_WEIGHT = 2  # the smallest that Dense keeps beside signed weights

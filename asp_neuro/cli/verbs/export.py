@@ -16,6 +16,7 @@ def export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", nargs="?", type=Path, default=Path("model.pt"), help="default ./model.pt")
     parser.add_argument("--out", type=out_file, default="model.net", metavar="FILE", help="default ./model.net")
     parser.add_argument("--hw", default="loihi2", metavar="NAME", help="hardware to check the fit for")
+    parser.add_argument("--steps", type=int, metavar="N", help="time steps an observation, of the stock form")
     parser.add_argument("--nir", type=out_file, metavar="FILE", help="also write the head as a NIR file")
     parser.add_argument("--no-certificate", action="store_true", help="leave out the last step, the certificate")
     data_arguments(parser)
@@ -34,7 +35,7 @@ def export(args: argparse.Namespace) -> Result:
 
     _demand_checkpoint(args.checkpoint)
     hw = hardware.chip(args.hw)
-    made = export.export(args.checkpoint, args.data, args.up)
+    made = export.export(args.checkpoint, args.data, args.up, args.steps)
     fit = hardware.check(made.bundle.head, made.bundle.model.mixer, hw)
     if not fit.fits:
         raise CheckFailed(f"this head does not fit {args.hw}; nothing was written.\n{fit.text()}")
@@ -59,6 +60,8 @@ def export(args: argparse.Namespace) -> Result:
         ],
         "float_accuracy": made.float_accuracy,
         "deploy_accuracy": made.deploy_accuracy,
+        "form": made.bundle.head.form,
+        "steps": made.bundle.head.steps,
         "agreement": None if made.agreement is None else made.agreement._asdict(),
         "certificate": certificate,
     }

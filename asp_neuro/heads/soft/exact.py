@@ -14,8 +14,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from asp_neuro.heads.membrane import LEAK_BITS, fires
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import LEAK_BITS, align_shift, fires, rest
+from asp_neuro.heads.soft.membrane import align_shift, rest
 from asp_neuro.heads.spec import HeadSpec
 
 
@@ -57,6 +58,11 @@ class ExactHead:
         gained = rest(0, drive, layer.theta_int, self.spikes[index]).astype(object) << shift
         self.scaled[index] = self._lambda[index] * self.scaled[index] + gained
         self.spikes[index] = fires(self.scaled[index], self._theta_fire[index] << shift).astype(np.int64)
+
+    @property
+    def fired(self) -> list[np.ndarray]:
+        """Per layer, whether each neuron fired in each time step of the observation: here there is one, [1, b, H]."""
+        return [s[None] for s in self.spikes]
 
     @property
     def denominator(self) -> int:

@@ -16,9 +16,10 @@ import numpy as np
 
 from asp_neuro.errors import UsageError
 from asp_neuro.heads.bits import DRIVE_MAX, STATE_MAX, STATE_MIN
+from asp_neuro.heads.membrane import LEAK_BITS, fires
 from asp_neuro.heads.soft.guard import bands, limits
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import LEAK_BITS, align_shift, fires, rest
+from asp_neuro.heads.soft.membrane import align_shift, rest
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.heads.verdict import NEURONS
 
@@ -106,6 +107,11 @@ class FastHead:
                 self._guard(index, far, saturated, self.hit)
             z = self.spikes[index] if index == 0 else z + self.spikes[index]
         return self.membranes[-1]
+
+    @property
+    def fired(self) -> list[np.ndarray]:
+        """Per layer, whether each neuron fired in each time step of the observation: here there is one, [1, b, H]."""
+        return [s[None] for s in self.spikes]
 
     def _no_hits(self, batch: int) -> np.ndarray | None:
         if self.n_steps is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.heads.bits import STATE_MIN
+from asp_neuro.grid.sections import Norm
+from asp_neuro.heads.bits import DRIVE_BITS, STATE_MIN
 from asp_neuro.heads.soft import guard
 from asp_neuro.heads.soft.exact import ExactHead
 from asp_neuro.heads.soft.fast import FastHead
@@ -20,12 +21,15 @@ class SoftForm:
     name = SOFT
     neuron_type = "ASP_SOFT"  # stock NetX knows no such neuron, and fails instead of running it with a hard reset
     layer = LayerSpec
+    drive_bits, constant, residual = DRIVE_BITS, 0, True
 
-    def validate(self, layers: tuple[LayerSpec, ...]) -> None:
-        for number, layer in enumerate(layers, start=1):
+    def validate(self, head: HeadSpec) -> None:
+        if (head.steps, head.read_after) != (1, 0):
+            raise ConfigError(f"{head.steps} time steps an observation, the soft form makes 1 and is read in it")
+        for number, layer in enumerate(head.layers, start=1):
             if not isinstance(layer, LayerSpec):
                 raise ConfigError(f"layer {number}: a {type(layer).__name__}, the soft form has LayerSpec")
-            validate(layer, number, layers[0].n_neurons)
+            validate(layer, number, head.layers[0].n_neurons)
 
     def reference(self, head: HeadSpec, drives_int: np.ndarray) -> HeadRun:
         return HeadRun(*run_reference(head, drives_int))
@@ -36,8 +40,11 @@ class SoftForm:
     def exact(self, head: HeadSpec) -> ExactHead:
         return ExactHead(head)
 
-    def drift(self, layer: LayerSpec, t: int) -> np.ndarray:
-        return guard.drift(layer.lambda_int, t)
+    def drift(self, head: HeadSpec, t: int) -> np.ndarray:
+        return guard.drift(head.layers[-1].lambda_int, t)
+
+    def prove_ranges(self, head: HeadSpec, drive: Norm, drive_bound: np.ndarray, n_steps: int) -> None:
+        """The state saturates, the same in every engine: nothing to prove."""
 
     def largest(self, layer: LayerSpec) -> float:
         return float(-STATE_MIN / layer.units.min())

@@ -32,17 +32,13 @@ nothing is ever subtracted.)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from math import gcd, inf, nextafter
 
 import numpy as np
 
 from asp_neuro.errors import UsageError
 from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
+from asp_neuro.heads.membrane import ONE, float_drift, whole_drift
 from asp_neuro.heads.soft.layer import LayerSpec
-from asp_neuro.heads.soft.membrane import LEAK_BITS
-
-ONE = 1 << LEAK_BITS
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class GuardBand:
 
 def bands(layer: LayerSpec, n_steps: int) -> GuardBand:
     """The guard bands of a layer for episodes of at most `n_steps` observations."""
-    widths = {leak: _ceiling(*_drift(leak, n_steps)) for leak in np.unique(layer.lambda_int).tolist()}
+    widths = {leak: whole_drift(leak, n_steps - 1) for leak in np.unique(layer.lambda_int).tolist()}
     covered = (layer.theta_fire_int.astype(np.int64) + 1) * layer.lambda_int >= ONE * layer.theta_int.astype(np.int64)
     return GuardBand(np.array([widths[leak] for leak in layer.lambda_int.tolist()], dtype=np.int64), covered)
 
@@ -77,22 +73,5 @@ def limits(theta_fire_int: np.ndarray, band: GuardBand, t: int) -> tuple[np.ndar
 
 def drift(lambda_int: np.ndarray, t: int) -> np.ndarray:
     """E_t of each neuron, [H] float64 rounded up: how far the exact membrane can stand from the carried one."""
-    bounds = {leak: _round_up(*_drift(leak, t)) for leak in np.unique(lambda_int).tolist()}
+    bounds = {leak: float_drift(leak, t - 1) for leak in np.unique(lambda_int).tolist()}
     return np.array([bounds[leak] for leak in lambda_int.tolist()])
-
-
-@lru_cache(maxsize=65536)
-def _drift(leak: int, t: int) -> tuple[int, int]:
-    """E_t as numerator and denominator: (4096 - gcd) sum_i leak^i 4096^(t-2-i) over 4096^(t-1)."""
-    if leak == 0 or t < 2:
-        return 0, 1
-    total = sum(leak**i * ONE ** (t - 2 - i) for i in range(t - 1))
-    return (ONE - gcd(leak, ONE)) * total, ONE ** (t - 1)
-
-
-def _ceiling(numerator: int, denominator: int) -> int:
-    return -(-numerator // denominator)
-
-
-def _round_up(numerator: int, denominator: int) -> float:
-    return nextafter(numerator / denominator, inf) if numerator else 0.0

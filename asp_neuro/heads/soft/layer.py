@@ -13,10 +13,8 @@ import numpy as np
 
 from asp_neuro.errors import ConfigError
 from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
-from asp_neuro.heads.soft.membrane import LEAK_BITS, WEIGHT_BITS
+from asp_neuro.heads.membrane import LEAK_MAX, WEIGHT_BITS, WEIGHT_MAX, WEIGHT_MIN
 
-WEIGHT_MIN, WEIGHT_MAX = -256, 254
-LEAK_MAX = 2**LEAK_BITS - 1
 STATE_BITS_MIN, STATE_BITS_MAX = 12, 18
 FACTOR_MIN, FACTOR_MAX = 2.0**-100, 2.0**100  # so that a membrane in float units is a finite number
 
@@ -41,6 +39,11 @@ class LayerSpec:
     def units(self) -> np.ndarray:
         """[H] float64: integer steps per float unit, c_k 2^f."""
         return self.factor * 2.0**self.state_bits
+
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]:
+        """All that is held at the scale of the state."""
+        return self.bias_int, self.theta_int, self.theta_fire_int
 
 
 def validate(layer: LayerSpec, number: int, width: int) -> None:

@@ -6,8 +6,8 @@
 theta_fire is theta with the firing path's affine N folded in: N(u) > theta  <=>  u > (theta - shift) / gain.
 
 On the integer grid (`_int`) the same step runs in int64; the leak is a 12-bit fraction and rounds toward zero, and the
-state saturates at 24 bits. `rest` and `fires` also serve the float and torch forms, so that the equation and the
-comparison stand here and nowhere else.
+state saturates at 24 bits. `rest` also serves the float and torch forms, so that the equation stands here and nowhere
+else.
 """
 
 from __future__ import annotations
@@ -17,25 +17,12 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.heads.bits import DRIVE_BITS, STATE_MAX, STATE_MIN
-
-WEIGHT_BITS = 6  # weights: integers at scale 2^6
-LEAK_BITS = 12  # leaks: of 4096
+from asp_neuro.heads.membrane import WEIGHT_BITS, fires, leak_int
 
 
 def rest(leaked: Any, drive: Any, theta: Any, spikes: Any) -> Any:
     """The membrane before saturation: what leaked through, plus the rectified drive, minus the soft reset."""
     return leaked + drive - theta * spikes
-
-
-def fires(membrane: Any, theta_fire: Any) -> Any:
-    """Whether each neuron fires: strictly above its firing threshold."""
-    return membrane > theta_fire
-
-
-def leak_int(membrane: np.ndarray, lambda_int: np.ndarray) -> np.ndarray:
-    """lambda_int / 4096 of an int64 membrane, rounded toward zero (a bare shift would round down)."""
-    product = membrane * lambda_int
-    return np.sign(product) * (np.abs(product) >> LEAK_BITS)
 
 
 def align_shift(state_bits: int, first_layer: bool) -> int:

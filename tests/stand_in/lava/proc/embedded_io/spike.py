@@ -1,6 +1,7 @@
 """Adapters between Python and neuro cores: they delay, and keep as many bits as a message has.
 
-$STAND_IN_DELAYS is "in,out" in time steps; public notebooks say 2 and 1.
+$STAND_IN_DELAYS is "in,out" in time steps; public notebooks say 2 and 1. $STAND_IN_FAULT "drop N" loses the N-th
+message, "drive sign" turns the sign of all.
 """
 
 import collections
@@ -16,6 +17,7 @@ from lava.magma.core.process.process import AbstractProcess
 from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
+FAULT = os.environ.get("STAND_IN_FAULT", "")
 IN, OUT = (int(steps) for steps in os.environ.get("STAND_IN_DELAYS", "2,1").split(","))
 
 
@@ -46,6 +48,9 @@ class AdapterModel(PyLoihiProcessModel):
         self.above = 32 - proc_params["n_bits"]
 
     def run_spk(self) -> None:
+        if not self.under_way:  # no delay at all
+            self.out.send(self.carried(self.inp.recv()))
+            return
         self.out.send(self.under_way.popleft())
         self.under_way.append(self.carried(self.inp.recv()))
 
@@ -56,7 +61,14 @@ class AdapterModel(PyLoihiProcessModel):
 @implements(proc=PyToNxAdapter, protocol=LoihiProtocol)
 @requires(CPU)
 class PyToNxModel(AdapterModel):
+    n_messages = 0
+
     def carried(self, message):
+        self.n_messages += bool(message.any())
+        if FAULT.startswith("drop") and message.any() and self.n_messages == int(FAULT.split()[1]):
+            return np.zeros_like(message)
+        if FAULT == "drive sign":
+            message = -message
         return (message.astype(np.int32) << self.above) >> self.above  # a neuro core knows the sign
 
 

@@ -13,6 +13,7 @@ from lava.magma.core.process.process import AbstractProcess
 from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
+FAULT = os.environ.get("STAND_IN_FAULT", "")  # "read sign": turns the sign of what is read
 STEPS = int(os.environ.get("STAND_IN_READ", "1"))
 
 
@@ -44,4 +45,5 @@ class ReadModel(PyLoihiProcessModel):
         return True
 
     def run_post_mgmt(self) -> None:
-        self.under_way.append(self.state.read().astype(np.int32) & 0xFFFFFF)
+        sign = -1 if FAULT == "read sign" else 1
+        self.under_way.append((sign * self.state.read().astype(np.int32)) & 0xFFFFFF)

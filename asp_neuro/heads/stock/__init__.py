@@ -1,0 +1,1 @@
+"""The stock form of neuron: free-running stock LIF and Dense, current as membrane; Loihi 2 without microcode."""
