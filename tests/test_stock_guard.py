@@ -12,7 +12,7 @@ import pytest
 from stock_specs import random_stock_head
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.sections import Norm
+from asp_neuro.grid.sections import NORM_BITS, Norm
 from asp_neuro.heads.membrane import drift, whole_drift
 from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.heads.stock.exact import ExactStockHead
@@ -208,14 +208,14 @@ def test_no_drive_within_the_bound_leaves_the_proven_range() -> None:
 def test_a_normalised_drive_reaches_less_and_never_more() -> None:
     rng = np.random.default_rng(4)
     spec = random_stock_head(rng, 16, 8)
-    norm = Norm(rng.uniform(0.5, 1.5, 16), rng.normal(0.0, 0.3, 16))
-    bound = np.ceil(norm.bound * 2.0**DRIVE_BITS)
+    scale = 2.0 ** (DRIVE_BITS + NORM_BITS)
+    norm = Norm(*(np.rint(x * scale).astype(np.int32) for x in (rng.uniform(0.5, 1.5, 16), rng.normal(0.0, 0.3, 16))))
+    bound, (gain, bias) = np.ceil(norm.bound), norm.values
     proven = pulse_reach(spec.layers[0], norm, bound)
     assert (proven < 0.7 * pulse_reach(spec.layers[0], None, bound)).all()
-    raw = np.concatenate([rng.normal(size=(4000, 16)), np.sign(spec.layers[0].weight_int[:, :-1] * norm.gain)])
+    raw = np.concatenate([rng.normal(size=(4000, 16)), np.sign(spec.layers[0].weight_int[:, :-1] * gain)])
     raw -= raw.mean(axis=1, keepdims=True)
-    x = raw / raw.std(axis=1, keepdims=True) * norm.gain + norm.bias
-    drives = np.rint(x * 2.0**DRIVE_BITS)
+    drives = np.rint(raw / raw.std(axis=1, keepdims=True) * gain + bias)
     seen = np.abs(np.column_stack([drives, np.full(len(drives), 32)]) @ spec.layers[0].weight_int.T).max(axis=0)
     assert (seen <= proven).all()
     assert (seen > 0.6 * proven).any()
