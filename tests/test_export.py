@@ -118,10 +118,10 @@ from asp_neuro.learn import evaluation, exporter
 from asp_neuro.runtime import deployment
 exporter.BATCH = evaluation.BATCH = batch
 deployment.fast_answers = functools.partial(deployment.fast_answers, batch=batch)
-recorded = deployment.Recording.from_predictions
+recorded = deployment.Recording
 def move(margins, *rest):
     return recorded(np.nextafter(margins, 2.0) if moved == "moved" else margins, *rest)
-deployment.Recording.from_predictions = move
+deployment.Recording = move
 bundle.write(out, exporter.export(checkpoint).bundle)
 deployed = deployment.open_bundle(out)
 deployment.store(deployed, deployment.certify(deployed))

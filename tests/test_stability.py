@@ -197,9 +197,9 @@ def test_a_proven_decision_is_never_overturned(seed):
 
 
 def coarse_beliefs(patch: pytest.MonkeyPatch, counted: bool) -> None:
-    """Beliefs of 2^-7 instead of 2^-24."""
-    patch.setattr(belief_module, "BELIEF_BITS", 7)
-    patch.setattr(stability_module, "BELIEF_STEP", 2.0**-7 * (1.0 + 2.0**-10) if counted else 0.0)
+    """Beliefs of 2^-5 instead of 2^-24."""
+    patch.setattr(belief_module, "BELIEF_BITS", 5)
+    patch.setattr(stability_module, "BELIEF_STEP", 2.0**-5 * (1.0 + 2.0**-10) if counted else 0.0)
 
 
 def coarse_membranes(patch: pytest.MonkeyPatch, counted: bool) -> None:

@@ -456,7 +456,7 @@ def first_steps(examples: Examples, deploy: bool) -> dict[str, Tensor]:
     recipe = TINY.changed(train={"batch_size": 31})  # odd: the two shares differ in size
     run = training.start(recipe, CLASSES, examples)
     if deploy:
-        training.enter_deploy(run, examples)
+        training.enter_deploy(run.model, examples, recipe)
     found: dict[str, Tensor] = {}
     real = run.optimiser.step
 
@@ -540,9 +540,9 @@ def test_a_stage_starts_from_the_weights_of_another(finished: Path, examples: Ex
     stored, run = checkpoint.read(finished)["model"], training.start(start, CLASSES, examples)
     own = run.model.state_dict()
     for key, value in own.items():
-        if not key.endswith((".factor", ".state_bits")):
+        if not training.is_scale(key):
             assert torch.equal(value, stored[key]), key
-    assert not run.model.head.deploy
+    assert not run.model.deploy
     assert all(torch.equal(run.average[k], own[k]) for k in run.average)
 
 
@@ -568,7 +568,7 @@ def test_a_policy_of_another_size_starts_afresh_and_the_rest_does_not(
     recipe = replace(other, train=replace(TINY.train, start=str(finished)))
     own, stored = training.start(recipe, CLASSES, examples).model.state_dict(), checkpoint.read(finished)["model"]
     for key, value in own.items():
-        if not key.endswith((".factor", ".state_bits")):
+        if not training.is_scale(key):
             assert torch.equal(value, fresh[key] if key.startswith(anew) else stored[key]), key
 
 

@@ -1,6 +1,6 @@
 """How a checkpoint does on validation clouds that resemble its training clouds, and on those that do not.
 
-    python train/novelty.py modelnet_base modelnet_moments [--data DIR]
+    python train/novelty.py modelnet_far modelnet40 [--data DIR]
 
 A cloud's novelty is its chamfer distance (256 points, the larger of the two directions) to the nearest training cloud
 of its class; the far half of the validation split is above the median. Full budget, mean over the learned, random and

@@ -1,6 +1,6 @@
 """A short training to compare recipes by; the last shapes of each class of the train split are held out.
 
-    python train/trial.py modelnet_base [--set model.moments=true scene.n_groups=128] [--epochs 12] [--data DIR]
+    python train/trial.py modelnet_far [--set model.moments=false scene.n_groups=128] [--epochs 12] [--data DIR]
 
 The official split of ModelNet goes by number: the highest numbers of a class are the test split. A random validation
 split has near copies of its clouds in training, and hardly predicts the test split. Here the last 22 % (at most 100) of

@@ -121,6 +121,8 @@ def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool =
     kept = {k: given[k] for k in own if k in given and (whole or not is_scale(k))}  # or they are found again
     model.load_state_dict({**own, **kept})
     model.deploy = whole and bool(stored.get("deploy", False)) and model.has_scales
+    if model.deploy:
+        model.policy.fix_scales()  # it may be a new one
 
 
 def is_scale(key: str) -> bool:
