@@ -8,8 +8,8 @@ Two layers of 64 and of 128 neurons, 16 observations, seconds per observation an
 - Lava simulator: head, ticks and host in their processes, one cloud at a time whatever the batch; wall clock, so all
   take the wall clock here
 
-Wanted at batch 256 and 128 neurons: the fast engine takes at most 3 times the products. The stock form, 12 time steps an
-observation: at most 3 times the ticked one (`stock_trials.py`).
+Wanted at batch 256 and 128 neurons: the fast engine takes at most 3 times the products. The stock form, 12 time steps
+an observation: at most 3 times the ticked one (`stock_trials.py`).
 """
 
 from __future__ import annotations
