@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import stock_trials
 from timing import Row, arguments, compared, one_thread, row, specs, tell
 
 from asp_neuro.chip.session import members, run_session
@@ -83,7 +84,8 @@ def main() -> None:
     asked = arguments(__doc__).parse_args()
     one_thread()
     rounds, steps = (3, 1000) if asked.quick else (60, STEPS)
-    tell("Head on the Lava simulator", turns(rounds) + memory(steps), asked)
+    rows = turns(rounds) + stock_trials.simulator(2 if asked.quick else 20) + memory(steps)
+    tell("Head on the Lava simulator", rows, asked)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def main() -> int:
     verbs = {
         "doctor": ["doctor"],
         "check": ["check", args.bundle, "--hw", "loihi2"],
-        "verify": ["verify", args.bundle, "--limit", str(args.limit), "--split", args.split, *data(args)],
+        "verify": ["verify", args.bundle, "--limit", str(args.limit), *data(args)],
     }
     for name, words in verbs.items():
         save(args.out / f"{name}.json", verb(words))

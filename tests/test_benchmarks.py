@@ -15,7 +15,7 @@ import run_all
 import timing
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"machine", "timing", "rivals", "presentation", "run_all"}  # no measurements of their own
+SHARED = {"machine", "timing", "rivals", "presentation", "run_all", "stock_trials"}  # no measurements of their own
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def _spoil(model: Any, place: str, step: int) -> None:
     for port in model.py_ports:
         if hasattr(port, "recv"):
             spoil_port(port, "recv", lambda: place in ("before receive", "kill", "hang"))
-        else:
+        elif hasattr(port, "send"):
             spoil_port(port, "send", lambda: place == "before send" and received[0])
 
 

@@ -357,7 +357,7 @@ def demand_neuron_model() -> importlib.metadata.EntryPoint:
         raise NotExpressible(
             f"SoftLIF has no model for Loihi 2: no installed package offers the entry point '{SOFT_LIF}' of the group "
             f"'{MODELS}'.\nThe chip needs microcode, whose language is not public; docs/loihi2.md says what an INRC "
-            f"member has to supply. The stock LIF resets hard and would give other spikes, so it is not taken."
+            f'member has to supply. A bundle of the stock form ([head] form = "stock") needs none.'
         )
     if len(found) > 1:
         offers = ", ".join(point.value for point in found)

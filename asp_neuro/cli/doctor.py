@@ -225,7 +225,8 @@ def neuron_model() -> Item:
         found = preflight.demand_neuron_model()
     except AspError as error:
         status = "broken" if preflight.neuron_models() else "missing"
-        return Item(name, status, f"{str(error).splitlines()[0]} (docs/loihi2.md)", needed=False)
+        hint = f"{str(error).splitlines()[0]} (docs/loihi2.md); bundles of the stock form need none"
+        return Item(name, status, hint, needed=False)
     return Item(name, "ok", found.value, needed=False)
 
 

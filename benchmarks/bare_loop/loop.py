@@ -30,6 +30,7 @@ from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 from asp_neuro.chip.simulator import network
 from asp_neuro.chip.wire import read_job
+from asp_neuro.heads.spec import STOCK
 
 
 class Relay(AbstractProcess):
@@ -69,12 +70,24 @@ def bare_loop(n_layers: int, width: int) -> Relay:
     return ring[0]
 
 
+def bare_stock_loop(n_layers: int, width: int) -> Relay:
+    """As a head of the stock form: a host that sends, and for each layer synapses, neurons and their self-synapses."""
+    host = last = Relay(width, True)
+    for _ in range(n_layers):
+        synapses, neurons, reset = Relay(width, True), Relay(width, False), Relay(width, True)
+        for one, other in ((last, synapses), (synapses, neurons), (neurons, reset), (reset, neurons)):
+            one.out.connect(other.inp)
+        last = neurons
+    return host
+
+
 def main(path: str, n_rounds: int, n_steps: int) -> None:
     with open(path, "rb") as file:
         job = read_job(file)
+    bare = bare_stock_loop if job.head.form == STOCK else bare_loop
     nets = {
         "head": network(job, os.open(os.devnull, os.O_WRONLY), []),
-        "bare": bare_loop(len(job.head.layers), job.head.layers[0].n_neurons),
+        "bare": bare(len(job.head.layers), job.head.layers[0].n_neurons),
     }
     seconds: dict[str, list[float]] = {name: [] for name in nets}
     for _ in range(n_rounds + 1):
