@@ -89,6 +89,7 @@ class Stability:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.head, self.last, self.form = model.spec.head, model.spec.head.layers[-1], model.spec.head.neurons
+        self.is_bounded = self.form.drift(self.head, 1) is not None
         self.gain = model.belief.gain
         self.readout = model.task.weight * self.gain  # [C, H], gamma included
         self.readout_bound = up(np.abs(self.readout), BOUND_WEIGHT_BITS)
@@ -196,7 +197,7 @@ class Stability:
         """For each scene the first thing that is not proven; None if the head reported no hits."""
         looks = played.looks
         n_scenes = len(looks[0].rows)
-        if any(look.hit is None for look in looks) or self.form.drift(self.head, 1) is None:
+        if any(look.hit is None for look in looks) or not self.is_bounded:
             return [None] * n_scenes
         told: list[Verdict | None] = [PRESERVED] * n_scenes
         for _, _, row, verdict in sorted(self._doubts(played, rule), key=lambda doubt: doubt[:2], reverse=True):

@@ -27,7 +27,9 @@ class Scenes(Protocol):
 class View(Protocol):
     """A batch of scenes under way."""
 
-    macs: int  # multiply-accumulates spent on encoding so far
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates spent on encoding so far."""
 
     @property
     def descriptors(self) -> np.ndarray:

@@ -177,7 +177,14 @@ class CloudView:
         shape = self.belongs[:, 0].shape
         self.tokens = np.empty((*shape, encoder.spec.token_out.n_outputs), dtype=np.float32)
         self.known = np.zeros(shape, dtype=bool)
-        self.macs = 0
+        self.n_encoded = self.n_pooled = 0  # groups, chunks
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates spent so far."""
+        spec = self.encoder.spec
+        chunk = spec.operations(0).macs
+        return int(spec.operations(self.n_encoded).macs + (self.n_pooled - 1) * chunk) if self.n_pooled else 0
 
     @cached_property
     def descriptors(self) -> np.ndarray:
@@ -194,8 +201,8 @@ class CloudView:
             members = self.chunks.members[row, which].T + self.first_point[row]  # [K, m]
             self.tokens[row, which] = self.encoder.tokens(self.points[:, members])
         self.known[rows[at], group] = True
-        spent = self.encoder.spec.operations(len(at)) + self.encoder.spec.operations(0) * (len(rows) - 1)
-        self.macs += int(spent.macs)
+        self.n_encoded += len(at)
+        self.n_pooled += len(rows)
         at, group = np.nonzero(looked_at)  # sorted by cloud
         starts = np.searchsorted(at, np.arange(len(rows)))
         return self.encoder.embedding(np.maximum.reduceat(self.tokens[rows[at], group], starts, axis=0))
