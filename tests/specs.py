@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from asp_neuro.bundle import Golden, make_golden
 from asp_neuro.grid.arithmetic import BIAS_BITS
 from asp_neuro.grid.sections import NORM_BITS, Norm, random
+from asp_neuro.heads.bits import DRIVE_BITS
 from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import align_shift
 from asp_neuro.heads.spec import HeadSpec
@@ -103,8 +105,11 @@ def random_scene(
     return random(CloudSpec, sizes, random_draw(rng), {"chunking": chunking}, absent)
 
 
-def random_mixer(rng: np.random.Generator, width: int = 16) -> MixerSpec:
-    return random(MixerSpec, {"w": width, "5 D": 5 * width, "D": width}, random_draw(rng), {"skip_shift": 10})
+def random_mixer(rng: np.random.Generator, width: int = 16, drive_bits: int = DRIVE_BITS) -> MixerSpec:
+    sizes = {"w": width, "5 D": 5 * width, "D": width}
+    made = random(MixerSpec, sizes, random_draw(rng), {"skip_shift": 10})
+    drive = Norm(*(array >> (DRIVE_BITS - drive_bits) for array in (made.drive.gain, made.drive.bias)))
+    return dataclasses.replace(made, drive=drive)
 
 
 def random_policy(
@@ -142,10 +147,11 @@ def random_model(
     **scene: Any,
 ) -> ModelSpec:
     """A whole model of classified clouds; `scene` goes to `random_scene`."""
+    head = head or random_head(rng, width, n_neurons, n_layers)
     return ModelSpec(
-        head=head or random_head(rng, width, n_neurons, n_layers),
+        head=head,
         scene=random_scene(rng, width, chunking=chunking, **scene),
-        mixer=random_mixer(rng, width),
+        mixer=random_mixer(rng, width, head.neurons.drive_bits),
         belief=random(Norm, {"n": n_neurons}, random_draw(rng)),
         policy=random_policy(rng, n_neurons, policy_width, first_look, scorer, mask),
         task=random_task(rng, n_neurons, n_classes),

@@ -169,7 +169,7 @@ def test_a_model_that_is_mostly_wrong_is_not_certified_and_stays_usable(shell, t
 
     good = bundles.with_certificate(bundles.read(bundles.shipped()["compact"]), None, None)
     task = good.model.task
-    rolled = Affine(np.roll(task.readout.weight, 1, axis=0), np.roll(task.readout.bias, 1))
+    rolled = Affine(*(np.roll(array, 1, axis=0) for array in vars(task.readout).values()))
     model = dataclasses.replace(good.model, task=dataclasses.replace(task, readout=rolled))
     bundles.write(tmp_path / "model.net", dataclasses.replace(good, model=model))
     said = shell("certify", "--json", timeout=300)
