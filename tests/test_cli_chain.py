@@ -138,7 +138,8 @@ def test_models_has_numbers_for_machines_and_words_for_people(cli):
     found = {model["name"]: model for model in cli("models", "--json").json["models"]}
     assert 0.9 < found["compact"]["validation_accuracy"] < 1.0
     assert (found["compact"]["trained_on_validation"], found["compact"]["licence"]) == (False, None)
-    assert (found["modelnet10"]["trained_on_validation"], found["modelnet10"]["validation_accuracy"]) == (True, None)
+    assert not found["modelnet10"]["trained_on_validation"]
+    assert 0.9 < found["modelnet10"]["validation_accuracy"] < 1.0
     shown = cli("models").out
     assert f"{100 * found['compact']['validation_accuracy']:.1f} %" in shown
     assert "trained on" in shown

@@ -8,7 +8,6 @@ every + - * / and square root counts one, also where the numbers happen to be wh
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 
@@ -27,8 +26,9 @@ class Operations:
         return self.mac8 + self.mac16 + self.mac32
 
     def __add__(self, other: Operations) -> Operations:
-        mine, its = dataclasses.astuple(self), dataclasses.astuple(other)
-        return Operations(*(a + b for a, b in zip(mine, its)))
+        return Operations(
+            self.mac8 + other.mac8, self.mac16 + other.mac16, self.mac32 + other.mac32, self.float64 + other.float64
+        )
 
     def __mul__(self, n: float) -> Operations:
-        return Operations(*(n * value for value in dataclasses.astuple(self)))
+        return Operations(n * self.mac8, n * self.mac16, n * self.mac32, n * self.float64)

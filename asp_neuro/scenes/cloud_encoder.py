@@ -41,7 +41,8 @@ RADIUS = GRID + 1.0  # no point is farther from the origin, in grid steps: the u
 CENTRE_MAX = 2.0**-CENTRE_SHIFT * RADIUS + 1.0
 MOMENT_MAX = 2.0**11 - 1.0
 MOMENT_STEPS = np.array([2.0**9] * 3 + [2.0**11] * 7)  # per unit: mean / r, covariance / r^2, r
-BLOCK = 64  # groups that are encoded at once: what is between two maps stays in the processor's cache
+DESCRIBED = 64  # clouds that are described at once
+BLOCK = 128  # groups that are encoded at once: what is between two maps stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,8 @@ class CloudView:
     @cached_property
     def descriptors(self) -> np.ndarray:
         """[n, M, 8]"""
-        return describe(self.chunks.coordinates(), self.chunks.mask())
+        some = (self.chunks[start : start + DESCRIBED] for start in range(0, len(self.chunks), DESCRIBED))
+        return np.concatenate([describe(part.coordinates(), part.mask()) for part in some])
 
     def embed(self, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Only the groups of the chosen chunks that no earlier chunk had are encoded."""
@@ -199,7 +201,7 @@ class CloudView:
             some = slice(start, start + BLOCK)
             row, which = rows[at[some]], group[some]
             members = self.chunks.members[row, which].T + self.first_point[row]  # [K, m]
-            self.tokens[row, which] = self.encoder.tokens(self.points[:, members])
+            self.tokens[row, which] = self.encoder.tokens(np.take(self.points, members, axis=1))
         self.known[rows[at], group] = True
         self.n_encoded += len(at)
         self.n_pooled += len(rows)
@@ -231,8 +233,11 @@ def moments(offset: np.ndarray) -> np.ndarray:
     for at, (i, j) in enumerate(zip(*MOMENT_PAIRS), start=3):
         np.multiply(terms[i], terms[j], out=terms[at])
     values = np.empty((len(MOMENT_PARTS), N_MOMENTS // len(MOMENT_PARTS), n))
-    for out, size in zip(values, moment_sizes(k)):
-        _moments_of(np.add.reduce(terms[:, :size], axis=1), float(size), out)
+    sums, before = np.zeros((9, n)), 0
+    for out, size in zip(values, moment_sizes(k)):  # the nearest are among the next, too
+        sums += np.add.reduce(terms[:, before:size], axis=1)
+        before = size
+        _moments_of(sums, float(size), out)
     values *= MOMENT_STEPS[:, None]
     np.rint(values, out=values)
     return np.clip(values, -MOMENT_MAX, MOMENT_MAX, out=values).reshape(N_MOMENTS, n)
