@@ -27,7 +27,7 @@ from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn import training
 from asp_neuro.learn.evaluation import evaluate
 from asp_neuro.learn.examples import Examples
-from asp_neuro.learn.model import Sight, follow
+from asp_neuro.learn.model import follow
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.learn.training import Run, batch_loss
 from asp_neuro.learn.workshop import keep_memory
@@ -95,7 +95,7 @@ def trials(run: Run, examples: Examples) -> dict[str, Callable[[], None]]:
     index = np.arange(b)
     with torch.no_grad():
         sight = run.model.look(examples.batch(index))
-    sight = Sight(sight.gates.requires_grad_(), sight.geometry.requires_grad_(), sight.first)
+    sight = sight._replace(gates=sight.gates.requires_grad_(), geometry=sight.geometry.requires_grad_())
     order = torch.arange(n_chunks).expand(b, -1)
 
     def episode() -> None:
