@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asp_neuro.data import load_clouds
 from asp_neuro.errors import ConfigError, InputError
-from asp_neuro.scenes.augment import THIN, Augmentation, augment, copies, turn_about_up
+from asp_neuro.scenes.augment import Augmentation, augment, turn_about_up
 from asp_neuro.scenes.cloud import (
     GRID,
     MAX_POINTS,
@@ -25,6 +25,7 @@ from asp_neuro.scenes.cloud import (
     farthest_points,
     normalise,
 )
+from asp_neuro.scenes.copies import SEEN, STREWN, THIN, copies
 
 # Eight points on the axes, mean 0 and largest radius 1, in lexicographic order: normalising changes nothing.
 AXES = np.array(
@@ -462,6 +463,40 @@ def test_copies_are_thinned_and_stretched_by_their_seed_and_cut_in_another_way(s
     assert ratio.max() > 1.2
     before, after = cut(shapes, SMALL), cut(one, SMALL)
     assert (before.first != after.first).any(axis=1).all()
+
+
+def test_copies_are_seen_from_one_side_sampled_unevenly_and_among_strewn_points(shapes: np.ndarray) -> None:
+    """Each alone, on every copy; the seed decides, and a share of 0 changes no copy of before."""
+    still = {"scale": 1.0, "cuts": 1}
+    plain = copies(shapes, Augmentation(**still), 1)
+    for name in ("partial", "uneven", "strewn"):
+        how = Augmentation(**still, **{name: 1.0})
+        one, same = copies(shapes, how, 1), copies(shapes, how, 1)
+        assert np.array_equal(one, same)
+        assert (one.shape, one.dtype) == (shapes.shape, shapes.dtype)
+        assert not np.array_equal(one, plain)
+    assert np.array_equal(copies(shapes, Augmentation(**still, partial=0.0), 1), plain)
+    n_points = shapes.shape[1]
+    seen = [len(np.unique(cloud, axis=0)) / n_points for cloud in copies(shapes, Augmentation(**still, partial=1.0), 1)]
+    assert SEEN[0] * (1.0 - THIN) - 0.1 < min(seen)
+    assert max(seen) <= SEEN[1]
+    whole = {tuple(point) for point in normalise(shapes)[0].astype(np.float32).reshape(-1, 3)}
+    for cloud in copies(shapes, Augmentation(**still, strewn=1.0), 1):
+        foreign = len({tuple(point) for point in cloud} - whole)
+        assert 0 < foreign <= STREWN * n_points + 1
+
+
+def test_a_share_of_the_clouds_is_turned() -> None:
+    points = np.repeat(np.eye(3)[None], 400, axis=0)
+    how = Augmentation(scale=1.0, shift=0.0, jitter=0.0, turn=180.0, turn_share=0.3)
+    moved = (augment(points, how, np.random.default_rng(0)) != points).any(axis=(1, 2))
+    assert 80 < moved.sum() < 160
+    with pytest.raises(ConfigError, match=r"turn_share = 1.5 must be between 0 and 1"):
+        Augmentation(turn_share=1.5)
+    with pytest.raises(ConfigError, match="are shares of the same copies"):
+        Augmentation(cuts=1, partial=0.6, uneven=0.6)
+    with pytest.raises(ConfigError, match="cuts = 0 has none of"):
+        Augmentation(partial=0.5)
 
 
 def test_a_bad_cloud_is_named() -> None:

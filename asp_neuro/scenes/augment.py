@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-
-THIN = 0.25  # largest share of the points that a changed copy of a cloud lacks
+from asp_neuro.plain import later
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,11 @@ class Augmentation:
     drop: float = 0.0  # largest share of the points dropped from their groups (see `Chunks.without`)
     hide: float = 0.0  # largest share of the groups hidden from their chunks (never a chunk's first)
     mirror: bool = False  # every second cloud left-right (x), which most objects survive
-    cuts: int = 0  # other cuts of every cloud to draw from, each of a changed copy (see `copies`)
+    cuts: int = 0  # other cuts of every cloud to draw from, each of a changed copy (see `copies.py`)
+    turn_share: float = later(1.0)  # of the clouds that are turned, if any are
+    partial: float = later(0.0)  # share of those copies that are seen from one side only
+    uneven: float = later(0.0)  # share of them that are sampled anew, more densely on one side
+    strewn: float = later(0.0)  # share of them in which some points lie anywhere
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -33,23 +36,19 @@ class Augmentation:
             ("drop", 0, 1),
             ("hide", 0, 1),
             ("cuts", 0, 64),
+            ("turn_share", 0, 1),
+            ("partial", 0, 1),
+            ("uneven", 0, 1),
+            ("strewn", 0, 1),
         ):
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name} = {getattr(self, name)} must be between {low} and {high}")
-
-
-def copies(points: np.ndarray, how: Augmentation, seed: int) -> np.ndarray:
-    """Raw clouds [n, P, 3] -> changed copies, to be cut anew: stretched by `scale`, up to THIN of the points gone.
-
-    `augment` keeps the groups of a cloud. With those alone a network sees each object cut in one way, and learns the
-    cut by heart; a stretched or thinned object is cut in another way, as an object that it never saw would be.
-    """
-    rng = np.random.default_rng([seed, len(points)])
-    log = np.log(how.scale)
-    out = points * np.exp(rng.uniform(-log, log, size=(len(points), 1, 3))).astype(points.dtype)
-    share = rng.uniform(0.0, THIN, size=(len(points), 1))
-    gone = rng.random(points.shape[:2], dtype=np.float32) < share
-    return np.where(gone[..., None], out[np.arange(len(out)), (~gone).argmax(axis=1)][:, None], out)
+        if self.partial + self.uneven > 1:
+            raise ConfigError(
+                f"partial = {self.partial} and uneven = {self.uneven} are shares of the same copies: 1 at most"
+            )
+        if (named := self.partial or self.uneven or self.strewn) and not self.cuts:
+            raise ConfigError(f"partial, uneven and strewn ({named}) change the copies that cuts = 0 has none of")
 
 
 def augment(points: np.ndarray, how: Augmentation, rng: np.random.Generator) -> np.ndarray:
@@ -57,7 +56,10 @@ def augment(points: np.ndarray, how: Augmentation, rng: np.random.Generator) -> 
     n = len(points)
     out = points
     if how.turn > 0.0:
-        out = turn_about_up(out, np.deg2rad(rng.uniform(-how.turn, how.turn, size=n)))
+        angle = np.deg2rad(rng.uniform(-how.turn, how.turn, size=n))
+        if how.turn_share < 1.0:
+            angle[rng.random(n) >= how.turn_share] = 0.0
+        out = turn_about_up(out, angle)
     log = np.log(how.scale)
     factor = np.exp(rng.uniform(-log, log, size=(n, 1, 3)))
     if how.mirror:

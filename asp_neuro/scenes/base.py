@@ -73,3 +73,14 @@ class SceneSpec(Protocol):
 
     def operations(self, parts: float) -> Operations:
         """Of an observation that encodes so many parts anew."""
+
+
+class KnownScene(SceneSpec, Protocol):
+    """A kind of scene of which a model can say whether it knows its like (`model/familiarity.py`)."""
+
+    def statistics(self, scenes: Any) -> np.ndarray:
+        """[n, S] parameter-free, the same bits for a scene in any batch, within -4 .. 4."""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Statistic -> what it is, for people; S of them, in order."""

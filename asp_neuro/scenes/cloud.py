@@ -1,5 +1,7 @@
 """Points to groups, chunks and descriptors (paper B.2, Eq. 3). Pure numpy.
 
+    strays         points that stand alone are left out, if wished (`strays.py`)
+    axes           turned about up so that the longer axis of the plan lies along x, if wished
     normalise      centre on the mean, scale to the unit sphere, round to the grid, sort: order of the points is gone
     group          G farthest-point centres, each with its K nearest points
     chunk          the first M centres are seeds; a group goes to its nearest seed, and to the second when d2 <= 1.15 d1
@@ -27,6 +29,8 @@ import numpy as np
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.grid.arithmetic import DESCRIPTOR_BITS, on_grid
 from asp_neuro.grid.sections import Array, leaf
+from asp_neuro.plain import later
+from asp_neuro.scenes.strays import strays
 
 GRID = 2.0**14  # grid steps per unit length
 PLACES = 2.0 ** np.array([32, 16, 0])  # of x, y, z in one number, 16 bits each
@@ -50,6 +54,9 @@ class Chunking:
     n_chunks: int = 16
     overlap: float = 1.15
     radius: float | None = None
+    strays: float | None = later(None)  # how many times as far apart as usual makes a point a stray; None: all are kept
+    even: bool = later(False)  # of a cloud with points to spare an even sample is taken, as of ModelNet, not any
+    axes: bool = later(False)  # a cloud is first turned about up to the principal axes of its plan: its azimuth is gone
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_chunks <= self.n_groups:
@@ -67,11 +74,14 @@ class Chunking:
                 f"group_size = {self.group_size} (at least 1), overlap = {self.overlap} (at least 1), "
                 f"radius = {self.radius} (none, or above 0)"
             )
+        if not (self.strays is None or 1.0 < self.strays < np.inf):
+            raise ConfigError(f"strays = {self.strays} must be above 1 (2.5 is a good choice), or be left out")
         for name, value in vars(self).items():  # Python's own numbers, one text of each in JSON
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
         object.__setattr__(self, "overlap", float(self.overlap))
-        object.__setattr__(self, "radius", None if self.radius is None else float(self.radius))
+        for name in ("radius", "strays"):
+            object.__setattr__(self, name, None if getattr(self, name) is None else float(getattr(self, name)))
 
     @property
     def n_distinct(self) -> int:
@@ -138,8 +148,13 @@ def normalise(points: np.ndarray, names: Sequence[str] | None = None) -> tuple[n
     return steps / GRID, n_distinct
 
 
-def to_grid(points: np.ndarray, names: Sequence[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Raw clouds [n, P, 3] -> whole grid steps [n, P, 3] int16, sorted, distinct first; and n_distinct [n]."""
+def to_grid(
+    points: np.ndarray, names: Sequence[str] | None = None, factor: float | None = None, axes: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Raw clouds [n, P, 3] -> whole grid steps [n, P, 3] int16, sorted, distinct first; and n_distinct [n].
+
+    `factor`: of `strays`, which are left out; None: all points are kept. `axes`: see `on_axes`.
+    """
     raw = np.asarray(points, dtype=np.float64)
     if raw.ndim != 3 or raw.shape[2] != 3:
         raise InputError(f"a batch of clouds has shape [n, points, 3], got {list(raw.shape)}")
@@ -147,32 +162,63 @@ def to_grid(points: np.ndarray, names: Sequence[str] | None = None) -> tuple[np.
         raise InputError(
             f"{_name(names, 0)}: {raw.shape[1]} points, at most {MAX_POINTS} can be cut; take fewer of them"
         )
-    finite = np.isfinite(raw).all(axis=(1, 2))
-    if not finite.all():
-        bad = int(np.argmin(finite))
+    if not np.isfinite(raw).all():
+        bad = int(np.argmin(np.isfinite(raw).all(axis=(1, 2))))
         raise InputError(f"{_name(names, bad)}: has coordinates that are not finite (NaN or inf)")
     steps, n_distinct = np.empty(raw.shape, dtype=np.int16), np.empty(len(raw), dtype=np.intp)
     for i, cloud in enumerate(raw):
-        key = _distinct_keys(cloud, _name(names, i))
+        if factor is not None:
+            cloud = cloud[~strays(cloud, factor)]
+        key = _distinct_keys(cloud, _name(names, i), axes)
         n_distinct[i] = len(key)
         steps[i, : len(key)] = _steps(key)
         steps[i, len(key) :] = steps[i, 0]
     return steps, n_distinct
 
 
-def _distinct_keys(cloud: np.ndarray, name: str) -> np.ndarray:
-    """The keys (`_keys`) of a raw cloud [P, 3], each once.
+def _distinct_keys(cloud: np.ndarray, name: str, axes: bool = False) -> np.ndarray:
+    """The keys (`_keys`) of a raw cloud [P, 3], each once; `axes`: turned to the principal axes of its plan.
 
     Where a sum cannot round and no two points fall on one another, neither the order of the points nor a search for
     repeated ones can change the mean: that spares the sorting of raw points, a third of the time of a cut.
     """
     planes = np.ascontiguousarray(cloud.T)
     if adds_exactly(planes):
-        key = _keys(planes, planes.sum(axis=1) / len(cloud), name)
+        mean = planes.sum(axis=1) / len(cloud)
+        key = _keys(planes, mean, name)
         if (key[1:] != key[:-1]).all():
-            return key
-    key = _keys(planes, _mean_of_distinct(cloud), name)
+            return key if not axes else _on_axes(planes, mean, key, name)
+    mean = _mean_of_distinct(cloud)
+    key = _once(_keys(planes, mean, name))
+    return key if not axes else _on_axes(planes, mean, key, name)
+
+
+def _once(key: np.ndarray) -> np.ndarray:
+    """Sorted keys, each once."""
     return key[np.append(True, key[1:] != key[:-1])]
+
+
+def _on_axes(planes: np.ndarray, mean: np.ndarray, key: np.ndarray, name: str) -> np.ndarray:
+    """The keys of raw coordinates [3, P] turned as their keys tell; raw ones turn, so that nothing is rounded twice."""
+    cos, sin = azimuth(_steps(key).astype(np.int16))
+    x, y, z = planes - mean[:, None]
+    return _once(_keys(np.stack([cos * x + sin * z, y, cos * z - sin * x]), np.zeros(3), name))
+
+
+def azimuth(steps: np.ndarray) -> tuple[float, float]:
+    """Whole grid steps [P, 3] -> cosine and sine of the turn about up that puts the longer principal axis of the plan
+    along x, its heavier tail ahead. Sums are whole numbers; what follows is one operation after another on a few."""
+    x, z = steps[:, 0].astype(np.int64), steps[:, 2].astype(np.int64)
+    n, sx, sz = len(x), int(x.sum()), int(z.sum())
+    across = float(2 * (n * int(x @ z) - sx * sz))
+    apart = float(n * int(x @ x) - sx * sx - n * int(z @ z) + sz * sz)
+    length = math.sqrt(apart * apart + across * across)
+    if length == 0.0:  # a plan without a longer axis
+        return 1.0, 0.0
+    cos, sin = math.sqrt((1.0 + apart / length) / 2.0), math.sqrt((1.0 - apart / length) / 2.0)
+    sin = math.copysign(sin, across)
+    along = np.rint((cos * x + sin * z) - (cos * sx + sin * sz) / n).astype(np.int64)
+    return (cos, sin) if int((along**3).sum()) >= 0 else (-cos, -sin)
 
 
 def adds_exactly(planes: np.ndarray) -> bool:
@@ -236,12 +282,12 @@ def _farthest(steps: np.ndarray, start: int | None, rows: Iterable[np.ndarray]) 
     np.square(steps).sum(axis=0, out=right[0])
     left = right.T[:, [4, 1, 2, 3, 0]]  # 1, -2 c, |c|^2
     left[:, 1:4] *= -2.0
-    nearest, index = np.full(steps.shape[1], np.inf), []
+    nearest, index, minimum = np.full(steps.shape[1], np.inf), [], np.minimum
     at = int(right[0].argmax()) if start is None else start
     for row in rows:
         index.append(at)
         left[at].dot(right, row)
-        np.minimum(nearest, row, out=nearest)
+        minimum(nearest, row, nearest)
         at = int(nearest.argmax())
     return index
 
@@ -252,14 +298,16 @@ def nearest_points(square: np.ndarray, k: int) -> np.ndarray:
     Group, distance and point make one key: a single sort of the points within reach puts all groups in order.
     """
     near = square.astype(np.int32)  # below 2^31: in the unit sphere no two points are 2^15.5 steps apart
-    at = np.flatnonzero(near <= _reach(near, k))
-    group, point = np.divmod(at, square.shape[1])
+    n_groups, n_points = square.shape
+    at = (near <= _reach(near, k)).reshape(-1).nonzero()[0]
+    first = np.arange(n_groups)
+    starts = at.searchsorted(first * n_points)  # of each group
+    first *= 2**44 - n_points
     key = near.reshape(-1)[at].astype(np.int64)
     key *= MAX_POINTS  # below 2^44
-    key += point
-    key += group << 44
+    key += at
+    key += first.repeat(np.diff(starts, append=len(at)))  # group * 2^44 + distance * 2^13 + point
     key.sort()
-    starts = np.searchsorted(group, np.arange(len(square)))
     return np.asarray(key[starts[:, None] + np.arange(k)] & (MAX_POINTS - 1))
 
 
@@ -281,15 +329,15 @@ def assign_chunks(centres: np.ndarray, n_chunks: int, overlap: float) -> tuple[n
     in floating point half of the exact ties would fall on the wrong side.
     """
     steps = np.ascontiguousarray(centres.transpose(2, 0, 1)) * GRID  # [3, b, G]
-    return _nearest_seeds(np.square(steps[..., None] - steps[:, :, None, :n_chunks]).sum(axis=0), overlap)
+    return _nearest_seeds(np.square(steps[:, :, :n_chunks, None] - steps[:, :, None]).sum(axis=0), overlap)
 
 
 def _nearest_seeds(square: np.ndarray, overlap: float) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distances [b, G, M] of centres to seeds -> as `assign_chunks`."""
+    """Squared distances [b, M, G] of seeds to centres -> as `assign_chunks`."""
     over, under = _ratio(overlap)
-    first, nearest = square.argmin(axis=2), square.min(axis=2)
-    square[np.arange(square.shape[2]) == first[..., None]] = np.inf
-    second, after = square.argmin(axis=2), square.min(axis=2)
+    first, nearest = square.argmin(axis=1), np.minimum.reduce(square, axis=1)
+    square[np.arange(square.shape[1])[:, None] == first[:, None]] = np.inf
+    second, after = square.argmin(axis=1), np.minimum.reduce(square, axis=1)
     second[after * under**2 > nearest * over**2] = -1
     return first.astype(np.int8), second.astype(np.int8)
 
@@ -302,7 +350,7 @@ def _ratio(overlap: float) -> tuple[int, int]:
 
 def cut(points: np.ndarray, how: Chunking, names: Sequence[str] | None = None) -> Chunks:
     """Raw clouds [n, P, 3] -> Chunks. Every cloud stands alone: the batch it came in changes nothing."""
-    steps, n_distinct = to_grid(points, names)
+    steps, n_distinct = to_grid(points, names, how.strays, how.axes)
     if (n_distinct < how.n_distinct).any():
         bad = int(np.argmin(n_distinct))
         raise InputError(
@@ -310,14 +358,14 @@ def cut(points: np.ndarray, how: Chunking, names: Sequence[str] | None = None) -
             f"({how.n_groups} groups of {how.group_size})"
         )
     members = np.empty((len(steps), how.n_groups, how.group_size), dtype=np.uint16)
-    square = np.empty((len(steps), how.n_groups, how.n_chunks))
+    square = np.empty((len(steps), how.n_chunks, how.n_groups))
     for i, n in enumerate(n_distinct):
         members[i], square[i] = _groups(steps[i, :n], how)
     return Chunks(steps, members, *_nearest_seeds(square, how.overlap), how.n_chunks)
 
 
 def _groups(steps: np.ndarray, how: Chunking) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct points [P, 3] of a cloud -> groups [G, K], squared distances [G, M] of their centres to seeds."""
+    """Distinct points [P, 3] of a cloud -> groups [G, K], squared distances [M, G] of seeds to their centres."""
     planes = np.ascontiguousarray(steps.T, dtype=np.float64)
     square = np.empty((how.n_groups, len(steps)))  # of every point to every centre
     centres = _farthest(planes, None, square)
@@ -325,7 +373,7 @@ def _groups(steps: np.ndarray, how: Chunking) -> tuple[np.ndarray, np.ndarray]:
     if how.radius is not None:
         far = np.take_along_axis(square, members, axis=1) / GRID**2 > how.radius**2
         members = np.where(far, members[:, :1], members)
-    return members, square[: how.n_chunks, centres].T
+    return members, square[: how.n_chunks, centres]
 
 
 def describe(points: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -334,19 +382,18 @@ def describe(points: np.ndarray, mask: np.ndarray) -> np.ndarray:
     The mean is rounded before it is used, so that for coordinates on the grid every sum here is exact.
     """
     inside = mask.astype(points.dtype)
-    count = inside.sum(axis=2)[..., None]  # [n, M, 1]
+    count = np.add.reduce(inside, axis=2, keepdims=True)  # [n, M, 1]
     mean = on_grid((inside @ points) / count, DESCRIPTOR_BITS)  # [n, M, 3]
     squares = points**2
     variance = np.maximum((inside @ squares) / count - mean**2, 0.0)
     length = squares[..., 0] + squares[..., 1] + squares[..., 2]
     square = (-2.0 * mean) @ points.transpose(0, 2, 1)
-    square += length[:, None, :]  # |x|^2 - 2 x.mean
-    inside -= 1.0
-    inside *= np.finfo(inside.dtype).max
-    square += inside  # outside there is no maximum; three times as quick as np.where
-    norm = (mean**2).sum(axis=2)
-    radius = np.sqrt(np.maximum(square.max(axis=2) + norm, 0.0))
-    values = np.concatenate([mean, variance, radius[..., None], np.sqrt(norm)[..., None]], axis=2)
+    square += length[:, None, :]
+    norm = np.add.reduce(mean**2, axis=2, keepdims=True)
+    square += norm  # |x|^2 - 2 x.mean + |mean|^2
+    square *= inside  # outside there is no largest: none is negative but by rounding
+    radius = np.sqrt(np.maximum.reduce(square, axis=2, initial=0.0, keepdims=True))
+    values = np.concatenate([mean, variance, radius, np.sqrt(norm)], axis=2)
     return on_grid(values, DESCRIPTOR_BITS)
 
 

@@ -20,13 +20,21 @@ from typing import ClassVar
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.arithmetic import EXACT, SIGNED_MAX, UNSIGNED_MAX, Linear, check_exact, rounded_shift, to_range
+from asp_neuro.grid.arithmetic import (
+    EXACT,
+    SIGNED_MAX,
+    UNSIGNED_MAX,
+    Linear,
+    check_exact,
+    rounded_shift,
+    to_range,
+    within,
+)
 from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, Matrix, check, part
 from asp_neuro.scenes.cache import chunks_of
 from asp_neuro.scenes.cloud import (
     GRID,
-    MOMENT_PAIRS,
     MOMENT_PARTS,
     N_DESCRIPTOR,
     N_MOMENTS,
@@ -34,6 +42,7 @@ from asp_neuro.scenes.cloud import (
     Chunks,
     describe,
 )
+from asp_neuro.scenes.cloud_statistics import STATISTICS, statistics
 
 BOUND = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0])  # of descriptors, in the unit sphere
 CENTRE_SHIFT = 2  # centres are given in steps of 2^-12
@@ -92,6 +101,15 @@ class CloudSpec:
     def parts_of(self, scenes: Chunks) -> np.ndarray:
         return scenes.belongs()
 
+    def statistics(self, scenes: Chunks) -> np.ndarray:
+        """[n, S] what kind of clouds these are, in the order of `words`."""
+        return statistics(scenes)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Statistic -> what it is, for people."""
+        return {one.name: one.words for one in STATISTICS}
+
     def operations(self, parts: float) -> Operations:
         """Of an observation that encodes so many groups, and pools a chunk."""
         k = self.chunking.group_size
@@ -118,6 +136,7 @@ class CloudEncoder:
         largest = np.full(spec.geometry.weight.shape[1], MOMENT_MAX)
         largest[:3] = CENTRE_MAX
         self.geometry = Linear("scene: geometry", spec.geometry, largest)
+        self.geometry.weight = np.vstack([self.geometry.weight, self.geometry.bias])  # the last input is 1
         self.token_in = Linear("scene: token_in", spec.token_in, UNSIGNED_MAX, np.ceil(self.geometry.reach))
         self.token_scale = (2.0 ** -spec.token_in.shift.astype(np.float64)).astype(np.float32)
         self.token_out = Linear("scene: token_out", spec.token_out, UNSIGNED_MAX)
@@ -141,18 +160,20 @@ class CloudEncoder:
         grouped = np.maximum.reduce(self.edge_out(hidden).reshape(k, m, -1), axis=0)
         grouped += self.edge_out.bias
         told = self.geometry(self._geometry(centre, edges[:3]).T)
-        told += self.geometry.bias
         np.floor(told, out=told)
+        told *= self.token_scale
         token = self.token_in(to_range(grouped, 0.0, UNSIGNED_MAX))
         token += self.token_in.bias
-        token += told * self.token_scale
+        token += told
         return self.token_out(to_range(token, 0.0, UNSIGNED_MAX))
 
     def _geometry(self, centre: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        """[3, m] and [3, K, m] -> [3 or 33, m] float32."""
-        if not self.spec.moments:
-            return centre
-        return np.concatenate([centre, moments(offset).astype(np.float32)])
+        """[3, m] and [3, K, m] -> [3 or 33, and a row of ones, m] float32."""
+        told = np.ones((len(self.geometry.weight), centre.shape[1]), dtype=np.float32)
+        told[:3] = centre
+        if self.spec.moments:
+            told[3:-1] = moments(offset)
+        return told
 
     def embedding(self, pooled: np.ndarray) -> np.ndarray:
         """Largest tokens of n chunks [n, w] -> embeddings, whole numbers of 8 bits."""
@@ -165,19 +186,22 @@ class CloudEncoder:
 
 
 class CloudView:
-    """A batch of cut clouds under way; remembers the tokens of the groups seen so far."""
+    """A batch of cut clouds under way; remembers the tokens of the groups seen so far.
+
+    The G groups of all n clouds are numbered through: group g of cloud i is i G + g.
+    """
 
     def __init__(self, encoder: CloudEncoder, chunks: Chunks) -> None:
         self.encoder, self.chunks = encoder, chunks
-        n_points = chunks.points.shape[1]
-        self.points = np.ascontiguousarray(
-            chunks.points.reshape(-1, 3).T, dtype=np.float32
-        )  # [3, n P] whole grid steps
-        self.first_point = np.arange(len(chunks)) * n_points  # [n]
+        n, n_points = chunks.points.shape[:2]
+        n_groups, k = chunks.members.shape[1:]
+        self.points = chunks.points.reshape(-1, 3).T.astype(np.float32, order="C")  # [3, n P] whole grid steps
+        first = np.arange(n)  # each cloud's first point, and its first group
+        self.members = (chunks.members + (first * n_points)[:, None, None]).reshape(n * n_groups, k)
+        self.first_group = first * n_groups
         self.belongs = chunks.belongs()  # [n, M, G]
-        shape = self.belongs[:, 0].shape
-        self.tokens = np.empty((*shape, encoder.spec.token_out.n_outputs), dtype=np.float32)
-        self.known = np.zeros(shape, dtype=bool)
+        self.tokens = np.empty((n * n_groups, encoder.spec.token_out.n_outputs), dtype=np.float32)
+        self.known = np.zeros(n * n_groups, dtype=bool)
         self.n_encoded = self.n_pooled = 0  # groups, chunks
 
     @property
@@ -195,19 +219,17 @@ class CloudView:
 
     def embed(self, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Only the groups of the chosen chunks that no earlier chunk had are encoded."""
-        looked_at = self.belongs[rows, place]  # [b, G]
-        at, group = np.nonzero(looked_at & ~self.known[rows])
-        for start in range(0, len(at), BLOCK):
-            some = slice(start, start + BLOCK)
-            row, which = rows[at[some]], group[some]
-            members = self.chunks.members[row, which].T + self.first_point[row]  # [K, m]
-            self.tokens[row, which] = self.encoder.tokens(np.take(self.points, members, axis=1))
-        self.known[rows[at], group] = True
-        self.n_encoded += len(at)
+        at, group = self.belongs[rows, place].nonzero()  # sorted by cloud
+        group += self.first_group[rows[at]]
+        new = group[~self.known[group]]
+        for start in range(0, len(new), BLOCK):
+            some = new[start : start + BLOCK]
+            self.tokens[some] = self.encoder.tokens(self.points.take(self.members[some].T, axis=1))
+        self.known[new] = True
+        self.n_encoded += len(new)
         self.n_pooled += len(rows)
-        at, group = np.nonzero(looked_at)  # sorted by cloud
-        starts = np.searchsorted(at, np.arange(len(rows)))
-        return self.encoder.embedding(np.maximum.reduceat(self.tokens[rows[at], group], starts, axis=0))
+        starts = at.searchsorted(np.arange(len(rows)))
+        return self.encoder.embedding(np.maximum.reduceat(self.tokens[group], starts, axis=0))
 
 
 def moment_sizes(k: int) -> list[int]:
@@ -230,28 +252,38 @@ def moments(offset: np.ndarray) -> np.ndarray:
     _, k, n = offset.shape
     terms = np.empty((9, k, n))
     terms[:3] = offset
-    for at, (i, j) in enumerate(zip(*MOMENT_PAIRS), start=3):
-        np.multiply(terms[i], terms[j], out=terms[at])
-    values = np.empty((len(MOMENT_PARTS), N_MOMENTS // len(MOMENT_PARTS), n))
-    sums, before = np.zeros((9, n)), 0
-    for out, size in zip(values, moment_sizes(k)):  # the nearest are among the next, too
-        sums += np.add.reduce(terms[:, before:size], axis=1)
+    _pairs(terms[:3], terms[3:])
+    sums = np.empty((len(MOMENT_PARTS), 9, n))
+    before = 0
+    for at, size in enumerate(moment_sizes(k)):
+        np.add.reduce(terms[:, before:size], axis=1, out=sums[at])
+        if at > 0:
+            sums[at] += sums[at - 1]  # the nearest are among the next, too
         before = size
-        _moments_of(sums, float(size), out)
-    values *= MOMENT_STEPS[:, None]
-    np.rint(values, out=values)
-    return np.clip(values, -MOMENT_MAX, MOMENT_MAX, out=values).reshape(N_MOMENTS, n)
+    return _moments_of(sums, np.array(moment_sizes(k), dtype=np.float64)[:, None, None]).reshape(N_MOMENTS, n)
 
 
-def _moments_of(sums: np.ndarray, count: float, out: np.ndarray) -> None:
-    """Sums [9, n] of so many offsets and of their products -> out [10, n]."""
-    second = count * sums[3:]
-    second -= sums[MOMENT_PAIRS[0]] * sums[MOMENT_PAIRS[1]]
-    trace = np.maximum(second[:3].sum(axis=0), 1.0)
+def _pairs(x: np.ndarray, out: np.ndarray) -> None:
+    """x, y, z [3, ...] -> xx, yy, zz, xy, xz, yz [6, ...]."""
+    np.multiply(x, x, out=out[:3])
+    np.multiply(x[:1], x[1:], out=out[3:5])
+    np.multiply(x[1], x[2], out=out[5])
+
+
+def _moments_of(sums: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Sums [3, 9, n] of so many offsets [3, 1, 1] and of their products -> [3, 10, n] whole numbers of 12 bits."""
+    means = sums[:, :3]
+    squares = np.empty_like(sums[:, 3:])
+    _pairs(means.swapaxes(0, 1), squares.swapaxes(0, 1))
+    second = np.subtract(count * sums[:, 3:], squares, out=squares)
+    trace = np.maximum(np.add.reduce(second[:, :3], axis=1, keepdims=True), 1.0)  # [3, 1, n]
     root = np.sqrt(trace)
-    np.divide(sums[:3], root, out=out[:3])
-    np.divide(second, trace, out=out[3:9])
-    np.divide(root, count * GRID, out=out[9])
+    out = np.empty((len(sums), 10, sums.shape[2]))
+    np.divide(means, root, out=out[:, :3])
+    np.divide(second, trace, out=out[:, 3:9])
+    np.divide(root, count * GRID, out=out[:, 9:])
+    out *= MOMENT_STEPS[:, None]
+    return within(np.rint(out, out=out), -MOMENT_MAX, MOMENT_MAX)
 
 
 assert len(BOUND) == N_DESCRIPTOR
