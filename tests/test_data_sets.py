@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_data import real_modelnet
 
 from asp_neuro.data import SPLITS, CloudSet, Place, load_clouds, locate
 from asp_neuro.data.modelnet import MODELNET10, MODELNET40
@@ -66,13 +66,6 @@ def write_npz(folder: Path, n_train: int = 60, n_test: int = 20, **changes: np.n
         kept = {k: v for k, v in arrays.items() if v is not None}
         np.savez(folder / f"modelnet40_{half}_8.npz", **kept)
     return folder
-
-
-def real_modelnet() -> Path:
-    for place in (os.environ.get("ASP_NEURO_DATA"), Path(__file__).parents[2] / "shared" / "data"):
-        if place and any(Path(place).glob("modelnet40_train*.npz")):
-            return Path(place)
-    pytest.skip("the ModelNet npz files are not at hand ($ASP_NEURO_DATA)")
 
 
 def test_a_subset_keeps_clouds_labels_and_names_together() -> None:
@@ -408,7 +401,7 @@ def test_unknown_words_come_back_with_the_nearest_known_one(tmp_path: Path, monk
 
 
 def test_importing_data_stays_light() -> None:
-    heavy = ("torch", "lava", "trimesh", "scipy", "pypcd4")
+    heavy = ("torch", "lava", "trimesh", "scipy", "pypcd4", "laspy", "pye57")
     code = f"import sys, asp_neuro.data; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

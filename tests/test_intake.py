@@ -15,7 +15,7 @@ from asp_neuro.data import load_clouds, read_cloud
 from asp_neuro.data import shapes as shapes_module
 from asp_neuro.data.files import take_file
 from asp_neuro.data.folder import read_folder
-from asp_neuro.data.intake import draw, n_used, rounded, take, thin
+from asp_neuro.data.intake import Sampling, draw, n_used, rounded, take, thin
 from asp_neuro.errors import InputError, UsageError
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.perceiver import Perceiver, really_equal
@@ -32,7 +32,8 @@ def deployed() -> deployment.Deployed:
 @pytest.fixture(scope="module")
 def model(deployed) -> Perceiver:
     """With the threshold of its certificate, as if it held whatever the arithmetic."""
-    return replace(deployed.perceiver, exit_rule=ExitRule(deployed.certificate.threshold, certified=True))
+    rule = ExitRule(deployed.certificate.threshold, certified=True)
+    return replace(deployed.perceiver, exit_rule=rule)
 
 
 @pytest.fixture(scope="module")
@@ -84,17 +85,17 @@ def test_every_rank_is_drawn_as_often_as_any_other() -> None:
 
 def test_fewer_points_are_repeated_in_turn() -> None:
     three = np.array([[2.0, 0, 0], [0, 0, 0], [1, 0, 0]])
-    np.testing.assert_array_equal(thin(three, 7)[:, 0], [0, 1, 2, 0, 1, 2, 0])
+    np.testing.assert_array_equal(thin(three, Sampling(7))[:, 0], [0, 1, 2, 0, 1, 2, 0])
 
 
 def test_just_as_many_points_stay_as_they_are() -> None:
     three = np.array([[2.0, 0, 0], [2, 0, 0], [1, 0, 0]])
-    assert thin(three, 3) is three
+    assert thin(three, Sampling(3)) is three
 
 
 def test_repeated_points_do_not_crowd_out_others() -> None:
     line = np.array([[x, 0.0, 0.0] for x in (0, 1, 2, 3)])
-    np.testing.assert_array_equal(thin(np.repeat(line, 500, axis=0), 4), line)
+    np.testing.assert_array_equal(thin(np.repeat(line, 500, axis=0), Sampling(4)), line)
 
 
 @settings(max_examples=40)
@@ -102,7 +103,7 @@ def test_repeated_points_do_not_crowd_out_others() -> None:
 def test_the_order_of_the_points_does_not_matter(n: int, wanted: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     cloud = rng.integers(-3, 4, (n, 3)).astype(float)  # many ties
-    one, two = thin(cloud, wanted), thin(rng.permutation(cloud), wanted)
+    one, two = thin(cloud, Sampling(wanted)), thin(rng.permutation(cloud), Sampling(wanted))
     assert one.shape == (wanted, 3)
     assert {*map(tuple, one)} <= {*map(tuple, cloud)}
     if n != wanted:
@@ -119,7 +120,7 @@ def test_the_order_of_the_points_does_not_change_an_answer(model, n) -> None:
 def test_a_large_cloud_is_thinned_quickly(model) -> None:
     cloud = dense(1, 200_000)[0][0]
     began = time.perf_counter()
-    taken = take(cloud, 1024)
+    taken = take(cloud, Sampling())
     assert time.perf_counter() - began < 5.0  # about 0.2 s on a free core
     assert taken.notes == ("200000 points were thinned to the 1024 that the model is cut for.",)
     assert model(cloud).points == 1024
@@ -147,12 +148,12 @@ def test_a_call_a_file_and_a_data_set_give_the_same_bits(tmp_path: Path, deploye
     (tmp_path / "box" / "test").mkdir(parents=True)
     file = tmp_path / "box" / "test" / "cloud.npy"
     np.save(file, cloud)
-    called = model(cloud)
+    called = replace(model, familiarity=deployed.familiarity)(cloud)
     single, taken = deployment.clouds_in_files(deployed, [file], None)
     [from_file] = deployment.run(deployed, single, model.exit_rule, taken=taken)[1]
-    folder = read_folder(tmp_path, "test", 1024, "y", 0).relabelled(deployed.bundle.classes)
+    folder = read_folder(tmp_path, "test", Sampling(), "y", 0).relabelled(deployed.bundle.classes)
     [from_folder] = deployment.run(deployed, folder, model.exit_rule)[1]
-    assert take(cloud, 1024).points.tobytes() == single.points.tobytes() == folder.points.tobytes()
+    assert take(cloud, Sampling()).points.tobytes() == single.points.tobytes() == folder.points.tobytes()
     assert all_same([called, called], [from_file, from_folder])
     assert called.notes == from_file.notes
     assert called.points == min(n, 1024)
@@ -220,7 +221,7 @@ def test_structured_arrays_and_further_columns_and_integers_are_taken(model, clo
 
 def test_a_file_with_further_columns_says_so(tmp_path: Path, clouds) -> None:
     np.savetxt(tmp_path / "a.xyz", np.hstack([clouds[0], clouds[0][:, :1]]))
-    assert take_file(tmp_path / "a.xyz", 1024).notes == ("4 columns: the first three are taken as x, y and z.",)
+    assert take_file(tmp_path / "a.xyz", Sampling()).notes == ("4 columns: the first three are taken as x, y and z.",)
     np.testing.assert_array_equal(read_cloud(tmp_path / "a.xyz"), clouds[0])
 
 
@@ -266,14 +267,14 @@ def test_points_without_a_return_are_dropped_on_request_and_counted(tmp_path: Pa
         assert answer.dropped == 976
         assert answer.notes == ("Left out: 976 of the points, which are NaN or inf.",)
     for name in ("rows.npy", "picture.npy"):
-        taken = take_file(tmp_path / name, 1024, drop_invalid=True)
+        taken = take_file(tmp_path / name, Sampling(), drop_invalid=True)
         assert taken.dropped == 976
         assert same(model(taken.points), plain)
 
 
 def test_infinity_is_dropped_as_nan_is(clouds) -> None:
     cloud = np.vstack([clouds[0], [[np.inf, 0, 0], [0, -np.inf, np.nan]]])
-    assert take(cloud, 1024, drop_invalid=True).dropped == 2
+    assert take(cloud, Sampling(), drop_invalid=True).dropped == 2
 
 
 # What is promised
@@ -315,7 +316,7 @@ def test_a_data_set_of_few_points_is_not_certified(tmp_path: Path, deployed, mod
     (tmp_path / "box" / "test").mkdir(parents=True)
     for i, cloud in enumerate(clouds[:4]):
         np.save(tmp_path / "box" / "test" / f"{i}.npy", cloud[: 600 if i else 1024])
-    found = read_folder(tmp_path, "test", 1024, "y", 0).relabelled(deployed.bundle.classes)
+    found = read_folder(tmp_path, "test", Sampling(), "y", 0).relabelled(deployed.bundle.classes)
     report, answers = deployment.run(deployed, found, model.exit_rule)
     assert [a.points for a in answers] == [1024, 600, 600, 600]
     assert report["exits"]["certified"] == 1
@@ -425,10 +426,10 @@ def test_points_that_stand_first_again_and_again_do_not_hide_the_others(n_first:
     rng = np.random.default_rng(n_first)
     others = rng.normal(size=(1024 - n_first, 3)).astype(np.float32)
     cloud = np.concatenate([np.repeat(others[:1], n_first, axis=0), others])
-    assert np.array_equal(take(cloud, 1024, 64).points, cloud)
+    assert np.array_equal(take(cloud, Sampling(1024, 64)).points, cloud)
     few = np.concatenate([np.repeat(others[:1], 1024 - 62, axis=0), others[:62]])
     with pytest.raises(InputError, match="62 distinct points, at least 64 are needed"):
-        take(few, 1024, 64)
+        take(few, Sampling(1024, 64))
     signs = np.repeat(np.array([[0.0, 1.0, 0.0], [-0.0, 1.0, -0.0]], dtype=np.float32), 512, axis=0)
     with pytest.raises(InputError, match="all points are the same"):
-        take(signs, 1024, 2)
+        take(signs, Sampling(1024, 2))

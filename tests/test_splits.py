@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
 from importlib import resources
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_data import real_modelnet
 
 from asp_neuro import plain
 from asp_neuro.data import BY_NUMBER, CARVES, RANDOM, SPLITS, CloudSet, by_number, load_clouds, locate
@@ -168,13 +168,6 @@ def test_most_of_what_is_held_out_has_the_last_numbers_of_its_class() -> None:
 def test_the_file_is_what_its_writer_writes() -> None:
     file = resources.files("asp_neuro.data") / by_number.FILE
     assert file.read_text(encoding="utf-8") == by_number.text(by_number.stored())
-
-
-def real_modelnet() -> Path:
-    for place in (os.environ.get("ASP_NEURO_DATA"), Path(__file__).parents[2] / "shared" / "data"):
-        if place and any(Path(place).glob("modelnet40_train*.npz")):
-            return Path(place)
-    pytest.skip("the ModelNet npz files are not at hand ($ASP_NEURO_DATA)")
 
 
 @pytest.mark.slow

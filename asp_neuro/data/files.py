@@ -3,8 +3,9 @@
 A reader gets the file's bytes and a path that errors name, so that standard input is a file like any other. What it
 gives, as it was stored, goes through `intake.take`.
 
-Meshes (off, obj, ply with faces) go through trimesh and are sampled evenly over their area; pcd goes through pypcd4;
-text, npy and npz through numpy, without pickle. Sizes are read from the headers before anything is allocated.
+Meshes (off, obj, ply with faces) go through trimesh and are sampled evenly over their area; pcd goes through pypcd4,
+las and laz through laspy, e57 through pye57; text (`columns`), npy and npz through numpy, without pickle.
+Sizes are read from the headers before anything is allocated.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 import io
 import re
 import sys
+import tempfile
 import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,10 @@ import numpy as np
 
 from asp_neuro.data.axes import check_up, seed_of, to_y_up
 from asp_neuro.data.clouds import check_numbers
-from asp_neuro.data.intake import Intake, check_coordinates, take
+from asp_neuro.data.columns import read_columns
+from asp_neuro.data.intake import SPARE, Intake, Sampling, check_coordinates, take
 from asp_neuro.data.ply import plain_points
-from asp_neuro.errors import InputError
+from asp_neuro.errors import AspError, InputError
 from asp_neuro.libraries import demand
 
 MAX_POINTS = 5_000_000  # of one cloud, or vertices and faces of one mesh
@@ -36,7 +39,10 @@ OFF_HEADER = re.compile(
     r"(?:\s*#.*\n)*\s*C?OFF\s*(?:#.*\n\s*)*(\d+)\s+(\d+)"
 )  # ModelNet: 'OFF123 456 0', no line break
 STDIN = Path("-")
-SIGNS = ((b"\x93NUMPY", ".npy"), (b"PK", ".npz"), (b"ply", ".ply"), (b"# .PCD", ".pcd"), (b"OFF", ".off"))
+SIGNS = (
+    (b"\x93NUMPY", ".npy"), (b"PK", ".npz"), (b"ply", ".ply"), (b"# .PCD", ".pcd"), (b"OFF", ".off"),
+    (b"LASF", ".las"), (b"ASTM-E57", ".e57"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,29 +51,37 @@ class Mesh:
     faces: np.ndarray  # [F, 3] int64
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A cloud as it was stored, and sentences about how it was read."""
+
+    points: np.ndarray
+    notes: tuple[str, ...] = ()
+
+
 def read_cloud(
     path: str | Path, *, n_points: int = 1024, up: str = "y", seed: int = 0, drop_invalid: bool = False
 ) -> np.ndarray:
     """The cloud in one file, y up, [n_points, 3] float32."""
-    return take_file(path, n_points, up=up, seed=seed, drop_invalid=drop_invalid).points
+    return take_file(path, Sampling(n_points), up=up, seed=seed, drop_invalid=drop_invalid).points
 
 
-def take_file(
-    path: str | Path, n_points: int, least: int = 2, *, up: str = "y", seed: int = 0, drop_invalid: bool = False
-) -> Intake:
+def take_file(path: str | Path, how: Sampling, *, up: str = "y", seed: int = 0, drop_invalid: bool = False) -> Intake:
     """The cloud in one file ('-': standard input), and what became of it on the way in."""
     path = Path(path)
     check_up(up)
-    check_numbers(n_points, seed)
+    check_numbers(how.n_points, seed)
     content = _read(path)
     if isinstance(content, Mesh):
-        points = _sample(path, Mesh(to_y_up(content.vertices, up), content.faces), n_points, seed)
-        return take(points, n_points, least, where=str(path))
-    return take(content, n_points, least, up=up, drop_invalid=drop_invalid, seed=seed, where=str(path))
+        n = how.n_points * (SPARE if how.even else 1)
+        points = _sample(path, Mesh(to_y_up(content.vertices, up), content.faces), n, seed)
+        return take(points, replace(how, strays=None), where=str(path))  # on a surface nothing strays
+    taken = take(content.points, how, up=up, drop_invalid=drop_invalid, seed=seed, where=str(path))
+    return replace(taken, notes=(*content.notes, *taken.notes))
 
 
-def _read(path: Path) -> np.ndarray | Mesh:
-    """What the file holds: an array of points as it was stored, or a mesh, checked."""
+def _read(path: Path) -> Stored | Mesh:
+    """What the file holds: points as they were stored, or a mesh, checked."""
     raw, kind = _stdin() if path == STDIN else (None, path.suffix.lower())
     reader = READERS.get(kind)
     if raw is None:
@@ -82,7 +96,7 @@ def _read(path: Path) -> np.ndarray | Mesh:
         raise InputError(f"{path}: too large for the memory of this machine") from error
     if isinstance(content, Mesh):
         check_coordinates(content.vertices, str(path), "mend the mesh")
-    return content
+    return Stored(content) if isinstance(content, np.ndarray) else content
 
 
 def _stdin() -> tuple[bytes, str]:
@@ -124,20 +138,15 @@ def check_count(path: Path, n: int, what: str = "points") -> None:
         raise InputError(f"{path}: {n} {what}, the limit is {MAX_POINTS}")
 
 
-def _text(path: Path, raw: bytes) -> np.ndarray:
-    """A text file of columns, split by commas or blanks; lines that begin with # are comments."""
+def _text(path: Path, raw: bytes) -> Stored:
     check_count(path, raw.count(b"\n"), "lines")
     text = _decode(path, raw)
-    delimiter = "," if "," in text else None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # 'input contained no data': we say it ourselves
-            table = np.loadtxt(io.StringIO(text), np.float64, delimiter=delimiter, ndmin=2)
+        return Stored(*read_columns(text))
     except ValueError as error:
         raise InputError(f"{path}: not a table of numbers: {reason(error)}") from error
-    if table.size == 0:
-        raise InputError(f"{path}: no points")
-    return np.asarray(table)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _decode(path: Path, raw: bytes) -> str:
@@ -342,7 +351,62 @@ def _pypcd(path: Path, raw: bytes) -> Any:
         raise InputError(f"{path}: not a readable pcd file: {reason(error)}") from error
 
 
-READERS: dict[str, Callable[[Path, bytes], np.ndarray | Mesh]] = {
+def _las(path: Path, raw: bytes) -> np.ndarray:
+    """x, y, z of a LAS or LAZ file; which of the two, its header says."""
+    demand("laspy", f"{path}: a las file")
+    import laspy
+
+    try:
+        with laspy.open(io.BytesIO(raw), closefd=False) as reader:
+            header = reader.header
+            check_count(path, header.point_count)
+            if header.are_points_compressed:
+                demand("lazrs", f"{path}: a laz file")
+            found = reader.read()
+            whole = np.stack([np.asarray(axis, np.int64) for axis in (found.X, found.Y, found.Z)], axis=-1)
+    except AspError:
+        raise
+    except Exception as error:  # as for trimesh
+        raise InputError(f"{path}: not a readable las file: {reason(error)}") from error
+    if len(whole) != header.point_count:
+        raise InputError(f"{path}: truncated: {len(whole)} points, the header promises {header.point_count}")
+    if not len(whole):
+        raise InputError(f"{path}: no points")
+    return (whole - whole.min(axis=0)) * np.asarray(header.scales, np.float64)  # the offset goes before a digit can
+
+
+def _e57(path: Path, raw: bytes) -> Stored:
+    """All scans of an E57 file in the file's frame; points that are marked invalid are left out."""
+    demand("pye57", f"{path}: an e57 file")
+    import pye57
+
+    try:
+        with tempfile.NamedTemporaryFile(suffix=".e57") as file:  # the library reads from a place, not from bytes
+            file.write(raw)
+            file.flush()
+            with pye57.E57(file.name) as scans:
+                n_scans = scans.scan_count
+                counts = [scans.get_header(i).point_count for i in range(n_scans)]
+                check_count(path, sum(counts))
+                parts = [_scan(scans.read_scan(i, ignore_missing_fields=True)) for i in range(n_scans)]
+    except AspError:
+        raise
+    except Exception as error:  # as for trimesh
+        raise InputError(f"{path}: not a readable e57 file: {reason(error)}") from error
+    points = np.concatenate(parts) if parts else np.empty((0, 3))
+    if not len(points):
+        raise InputError(f"{path}: no points")
+    invalid = sum(counts) - len(points)
+    notes = [f"{n_scans} scans were joined."] if n_scans > 1 else []
+    notes += [f"Left out: {invalid} of the points, which the file marks as invalid."] if invalid else []
+    return Stored(points, tuple(notes))
+
+
+def _scan(found: dict[str, np.ndarray]) -> np.ndarray:
+    return np.stack([np.asarray(found[f"cartesian{axis}"], np.float64) for axis in "XYZ"], axis=-1)
+
+
+READERS: dict[str, Callable[[Path, bytes], np.ndarray | Stored | Mesh]] = {
     ".ply": _ply,
     ".off": _off,
     ".obj": _obj,
@@ -351,4 +415,7 @@ READERS: dict[str, Callable[[Path, bytes], np.ndarray | Mesh]] = {
     ".npy": _npy,
     ".npz": _npz,
     ".pcd": _pcd,
+    ".las": _las,
+    ".laz": _las,
+    ".e57": _e57,
 }

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from asp_neuro.data.clouds import CloudSet
-from asp_neuro.data.files import READERS, read_cloud, reason
+from asp_neuro.data.files import READERS, reason, take_file
+from asp_neuro.data.intake import CUT_FOR, Sampling
 from asp_neuro.data.splits import CARVED, SHARES, by_share
 from asp_neuro.errors import InputError, MissingError
-from asp_neuro.report import progress
+from asp_neuro.report import progress, say
 
 SPLIT_NAMES = {"train": "train", "validation": "validation", "val": "validation", "calibration": "calibration",
                "cal": "calibration", "test": "test"}  # fmt: skip
 
 
-def read_folder(root: Path, split: str, n_points: int, up: str, seed: int) -> CloudSet:
+def read_folder(root: Path, split: str, how: Sampling, up: str, seed: int) -> CloudSet:
     """The clouds of one split, in the order of their names."""
     classes = class_folders(root)
     chosen = _choose(root, split, {c: _files_of(root / c) for c in classes})
@@ -25,18 +28,31 @@ def read_folder(root: Path, split: str, n_points: int, up: str, seed: int) -> Cl
     names = [p.relative_to(root).as_posix() for p in paths]
     labels = [classes.index(name.split("/")[0]) for name in names]
     source = f"{root}, {split} split, {up} up"
-    return gather(paths, names, labels, classes, source, n_points, up, seed)
+    return gather(paths, names, labels, classes, source, how, up, seed)
 
 
 def gather(
     paths: Sequence[Path], names: Sequence[str], labels: Sequence[int], classes: Sequence[str], source: str,
-    n_points: int, up: str, seed: int,
+    how: Sampling, up: str, seed: int,
 ) -> CloudSet:  # fmt: skip
-    """Read the files one by one into one array."""
-    points = np.empty((len(paths), n_points, 3), np.float32)
+    """Read the files one by one into one array; what was not taken as it came is said."""
+    points = np.empty((len(paths), how.n_points, 3), np.float32)
+    notes: list[tuple[str, str]] = []
     for i, path in enumerate(progress(paths, label="reading clouds")):
-        points[i] = read_cloud(path, n_points=n_points, up=up, seed=seed)
+        taken = take_file(path, replace(how, least=2), up=up, seed=seed)
+        points[i] = taken.points
+        notes += [(names[i], note) for note in taken.notes if not note.endswith(CUT_FOR)]  # which is nothing unusual
+    for line in _summed(notes, len(paths)):
+        say(f"{source}: {line}")
     return CloudSet(points, np.array(labels, np.int64), tuple(names), tuple(classes), source)
+
+
+def _summed(notes: Sequence[tuple[str, str]], n: int) -> list[str]:
+    """Notes on clouds of a set, (name, note) each: a line for all that differ in their numbers alone."""
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for name, note in notes:
+        kinds.setdefault(re.sub(r"\d[\d.e+-]*", "#", note), []).append((name, note))
+    return [f"{len(told)} of {n} clouds, for one {told[0][0]}: {told[0][1]}" for told in kinds.values()]
 
 
 def visible(folder: Path) -> list[Path]:

@@ -7,8 +7,9 @@ same answer whatever way they came. Nothing here depends on the order of the poi
 the model is cut for stays as it is; of more, a fixed draw is kept; of fewer, all are repeated, which adds nothing.
 
 Why a draw: a random part of a larger sample has the law of a smaller sample of the same object, so clouds of 50,000
-points look to the model as those that it was trained and certified on. Farthest points do not: they keep every stray
-(docs/data.md has the numbers).
+points look to the model as those that it was trained and certified on. A model whose own clouds are evenly spaced
+(`scene.even`) gets an even sample instead, once strays are gone: farthest points would keep every one of them
+(docs/data.md has the numbers). A cloud that is not thinned keeps its strays here; the cut leaves them out.
 """
 
 from __future__ import annotations
@@ -22,14 +23,36 @@ import numpy as np
 
 from asp_neuro.data.axes import check_up, to_y_up
 from asp_neuro.errors import InputError
-from asp_neuro.scenes.cloud import Chunking, Chunks
+from asp_neuro.scenes.cloud import GRID, Chunking, Chunks, farthest_points
+from asp_neuro.scenes.strays import lattice, strays
 
 LARGEST = 1e18  # of a coordinate: its square is still a 32-bit float
-FAR = 64.0  # times its size: a cloud farther from the origin would lose digits as float32, and is moved first
+FAR = 2.0  # times its size: a cloud farther from the origin would lose digits as float32, and is moved first
+NO_RETURN = 3  # points at exactly 0 0 0 from which on they are taken for what sensors write where nothing came back
+COARSE = 256  # steps of a lattice in the extent of a cloud, below which digits were lost
 COINCIDE = 64
 AXES = ("x", "y", "z")
 BATCH = " of a batch of shape"
+CUT_FOR = "that the model is cut for."
 LEAVE_OUT = "leave such points out with drop_invalid=True (--drop-invalid)"
+
+
+SPARE = 4  # an even sample is taken of a draw of so many times the points that are wanted
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which points of a raw cloud a model is given."""
+
+    n_points: int = 1024
+    least: int = 2  # of them must be distinct
+    strays: float | None = None  # as `Chunking.strays`
+    even: bool = False  # as `Chunking.even`
+
+
+def sampling_of(how: Chunking) -> Sampling:
+    """What the scenes of a model ask of a cloud."""
+    return Sampling(how.n_points, how.n_distinct, how.strays, how.even)
 
 
 @dataclass(frozen=True)
@@ -37,16 +60,15 @@ class Intake:
     """One cloud, taken in."""
 
     points: np.ndarray  # [n_points, 3] float32, y up
-    dropped: int = 0  # points that were NaN or inf
+    dropped: int = 0  # points that were NaN or inf, or zeros for no return
     removed: int = 0  # points that cleaning took for strays
     notes: tuple[str, ...] = ()  # sentences: what was not taken as it came
 
 
 def take(
-    given: Any, n_points: int, least: int = 2, *, up: str = "y", drop_invalid: bool = False, seed: int = 0,
-    where: str = "the cloud",
-) -> Intake:  # fmt: skip
-    """One cloud -> n_points points, y up; at least `least` of them must be distinct.
+    given: Any, how: Sampling, *, up: str = "y", drop_invalid: bool = False, seed: int = 0, where: str = "the cloud"
+) -> Intake:
+    """One cloud -> n_points points, y up.
 
     given         [P, 3], with further columns, [h, w, 3] (with drop_invalid), or a structured array with x, y, z
     drop_invalid  leave out points that are NaN or inf, which is how a sensor says that nothing came back
@@ -56,20 +78,23 @@ def take(
     check_up(up)
     rows, notes = _rows(given, where, drop_invalid)
     valid = _valid(rows, where, drop_invalid)
-    kept = clean(to_y_up(valid, up))
-    cloud = rounded(thin(kept, n_points, seed))
-    _check_distinct(cloud, least, where)
-    dropped, removed = len(rows) - len(valid), len(valid) - len(kept)
-    return Intake(cloud, dropped, removed, (*notes, *_told(dropped, removed, len(kept), n_points)))
+    there = _returned(valid)
+    kept = clean(to_y_up(there, up), how)
+    thinned = thin(kept, how, seed)
+    cloud = rounded(thinned)
+    _check_distinct(cloud, how.least, where)
+    dropped, zeros, removed = len(rows) - len(valid), len(valid) - len(there), len(there) - len(kept)
+    notes += [*_told(dropped, zeros, removed, len(kept), how.n_points), *_lattice(thinned)]
+    return Intake(cloud, dropped + zeros, removed, tuple(notes))
 
 
 def take_all(given: Any, how: Chunking, *, up: str = "y", drop_invalid: bool = False) -> tuple[list[Intake], bool]:
     """What a user passes to a model: one cloud or several (a list, or [n, P, 3]); and whether it was one."""
     clouds, where = several(given, drop_invalid)
     if clouds is None:
-        return [take(given, how.n_points, how.n_distinct, up=up, drop_invalid=drop_invalid)], True
+        return [take(given, sampling_of(how), up=up, drop_invalid=drop_invalid)], True
     taken = [
-        take(cloud, how.n_points, how.n_distinct, up=up, drop_invalid=drop_invalid, where=f"cloud {i}{where}")
+        take(cloud, sampling_of(how), up=up, drop_invalid=drop_invalid, where=f"cloud {i}{where}")
         for i, cloud in enumerate(clouds)
     ]
     return taken, False
@@ -165,6 +190,44 @@ def _valid(points: np.ndarray, where: str, drop_invalid: bool) -> np.ndarray:
     return points
 
 
+def _returned(points: np.ndarray) -> np.ndarray:
+    """Without rows of zeros, where there are several: a sensor's word for no return. One alone is a point."""
+    there = points.any(axis=1)
+    n_zeros = len(there) - int(np.count_nonzero(there))
+    return points[there] if NO_RETURN <= n_zeros < len(there) else points
+
+
+def _lattice(points: np.ndarray) -> list[str]:
+    """A note where coordinates [P, 3] lie on a coarse lattice: float32 on a map, or too few decimals.
+
+    Far from the origin one axis is enough. Near it, where somebody may have taken the offset off afterwards, two are
+    asked for: a shape may well consist of a few parallel planes.
+    """
+    ordered = np.sort(points, axis=0)
+    low, high = ordered[0], ordered[-1]
+    far = max(-low.min(), high.max()) > FAR * (high - low).max()
+    found = [known for column in ordered.T if (known := _step(column)) is not None]
+    if len(found) < (1 if far else 2):
+        return []
+    step, extent = max(found)
+    return [
+        f"The coordinates lie on a coarse lattice, {step:.3g} in an extent of {extent:.3g}: digits were lost before "
+        "they came here, as 32-bit floats lose them on maps; store them in 64 bits, or take an offset off first."
+    ]
+
+
+def _step(ordered: np.ndarray) -> tuple[float, float] | None:
+    """The step and the extent of ascending values [P] that lie on a coarse lattice; None: they do not."""
+    gaps = np.diff(ordered)
+    gaps = gaps[gaps > 0.0]
+    extent = float(ordered[-1] - ordered[0])
+    if len(gaps) < 2 or gaps.min() * COARSE <= extent:
+        return None
+    step = float(gaps.min())
+    steps = gaps / step
+    return (step, extent) if np.abs(steps - np.rint(steps)).max() < 1e-3 else None
+
+
 def check_coordinates(points: np.ndarray, where: str, advice: str = "mend them") -> None:
     """Finite and not absurdly large [P, 3]."""
     if np.abs(points).max() <= LARGEST:  # no NaN either
@@ -178,22 +241,34 @@ def check_coordinates(points: np.ndarray, where: str, advice: str = "mend them")
     raise InputError(f"{where}: a coordinate of {np.abs(points).max():.3g}, the limit is {LARGEST:g}")
 
 
-def clean(points: np.ndarray) -> np.ndarray:
-    """Points [P, 3] without strays. None is taken for a stray yet; it stands here because thinning must come after."""
-    return points
+def clean(points: np.ndarray, how: Sampling) -> np.ndarray:
+    """Points [P, 3] without strays, if some are to be chosen: the cut cleans what is taken whole."""
+    if how.strays is None or len(points) <= how.n_points:
+        return points
+    return points[~strays(points, how.strays)]
 
 
-def thin(points: np.ndarray, n_points: int, seed: int = 0) -> np.ndarray:
+def thin(points: np.ndarray, how: Sampling, seed: int = 0) -> np.ndarray:
     """[P, 3] -> [n_points, 3]; whatever the order of the points, unless P == n_points already.
 
-    More: a draw of the distinct ones. Fewer: all of them, again and again, in lexicographic order.
+    More: a draw of the distinct ones, or an even sample. Fewer: all of them, again and again, in lexicographic order.
     """
-    if len(points) == n_points:
+    n = how.n_points
+    if len(points) == n:
         return points
     points = _distinct(points)
-    if len(points) <= n_points:
-        return points[np.arange(n_points) % len(points)]
-    return points[draw(len(points), n_points, seed)]
+    if len(points) <= n:
+        return points[np.arange(n) % len(points)]
+    if not how.even:
+        return points[draw(len(points), n, seed)]
+    return evened(points[draw(len(points), min(SPARE * n, len(points)), seed)], n)
+
+
+def evened(points: np.ndarray, n: int) -> np.ndarray:
+    """Distinct points [P, 3] in lexicographic order -> n farthest points, from the outermost."""
+    steps = lattice(points)
+    start = np.square(steps).sum(axis=1).argmax(keepdims=True)
+    return points[farthest_points(steps[None] / GRID, n, start)[0]]
 
 
 def _distinct(points: np.ndarray) -> np.ndarray:
@@ -242,8 +317,8 @@ def rounded(points: np.ndarray) -> np.ndarray:
 
 
 def _check_distinct(cloud: np.ndarray, least: int, where: str) -> None:
-    some = cloud[: least + 16].tolist()  # which tell enough of most clouds, without sorting
-    if len(set(map(tuple, some))) >= max(2, least):
+    some = cloud[: least + 16]  # which tell enough of most clouds, without sorting; of many x alone does
+    if len(set(some[:, 0].tolist())) >= max(2, least) or len(set(map(tuple, some.tolist()))) >= max(2, least):
         return
     if len(cloud) > 1 and (cloud == cloud[0]).all():
         raise InputError(f"{where}: all points are the same: only one distinct point, there is nothing to see")
@@ -259,27 +334,47 @@ def _remedy(where: str) -> str:
     return "a denser cloud will do"
 
 
-def _told(dropped: int, removed: int, kept: int, n_points: int) -> list[str]:
+def _told(dropped: int, zeros: int, removed: int, kept: int, n_points: int) -> list[str]:
     notes = []
     if dropped:
         notes.append(f"Left out: {dropped} of the points, which are NaN or inf.")
+    if zeros:
+        notes.append(f"Left out: {zeros} of the points, which are 0 0 0, as sensors write where nothing came back.")
     if removed:
-        notes.append(f"Left out: {removed} of the points, which look like strays.")
+        notes.append(left_out(removed))
     if kept > n_points:
-        notes.append(f"{kept} points were thinned to the {n_points} that the model is cut for.")
+        notes.append(f"{kept} points were thinned to the {n_points} {CUT_FOR}")
     return notes
 
 
-def n_used(points: np.ndarray, chunks: Chunks) -> list[int]:
-    """Distinct points of each cloud [n, P, 3] that the model sees once it is cut.
+def left_out(removed: int) -> str:
+    return f"Left out: {removed} of the points, which look like strays."
+
+
+def n_strays(points: np.ndarray, chunks: Chunks, factor: float | None) -> list[int]:
+    """Points of each cloud [n, P, 3] that the cut has left out as strays; where none is missing, none was."""
+    missing = n_seen(chunks) < chunks.points.shape[1]
+    return [int(strays(cloud, factor).sum()) if factor and less else 0 for cloud, less in zip(points, missing)]
+
+
+def n_seen(chunks: Chunks) -> np.ndarray:
+    """[n] distinct points on the model's grid: the spare rows of a cloud repeat its first."""
+    grid = chunks.points
+    seen = np.full(len(grid), grid.shape[1])
+    for i in (grid[:, -1] == grid[:, 0]).all(axis=1).nonzero()[0]:  # else no row is spare
+        seen[i] -= (grid[i, 1:] == grid[i, 0]).all(axis=1).sum()
+    return seen
+
+
+def n_used(points: np.ndarray, chunks: Chunks, left_out: Sequence[int] | None = None) -> list[int]:
+    """Distinct points of each cloud [n, P, 3] that the model sees once it is cut, and so many strays left out of it.
 
     One in COINCIDE may fall on another one on the model's grid and still counts: a file may be coarse. Where more do,
     a point far away has made the rest of the cloud small, and they are counted as they are seen.
     """
-    grid = chunks.points
-    used = grid.shape[1] - (grid[:, 1:] == grid[:, :1]).all(axis=2).sum(axis=1)  # the spare rows repeat the first
-    for i in np.flatnonzero(used < grid.shape[1]):
-        n = len(_distinct(points[i]))
+    used = n_seen(chunks)
+    for i in np.flatnonzero(used < chunks.points.shape[1]):
+        n = len(_distinct(points[i])) - (left_out[i] if left_out is not None else 0)
         used[i] = n if used[i] >= n - n // COINCIDE else used[i]
     return [int(n) for n in used]
 

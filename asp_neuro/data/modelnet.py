@@ -20,7 +20,7 @@ from asp_neuro.data.axes import to_y_up
 from asp_neuro.data.clouds import CloudSet
 from asp_neuro.data.files import Npz, check_file
 from asp_neuro.data.folder import class_folders, gather, visible
-from asp_neuro.data.intake import rounded
+from asp_neuro.data.intake import Sampling, rounded
 from asp_neuro.data.splits import BY_NUMBER, RANDOM, by_share, carve
 from asp_neuro.errors import InputError, MissingError
 
@@ -66,7 +66,7 @@ def _has_meshes(path: Path) -> bool:
 
 
 def read_modelnet(
-    path: Path, name: str, split: str, n_points: int, up: str | None, seed: int, splits: str = RANDOM
+    path: Path, name: str, split: str, how: Sampling, up: str | None, seed: int, splits: str = RANDOM
 ) -> CloudSet:
     """One split of `name` ('modelnet10' or 'modelnet40') from the folder or npz file at `path`."""
     form = form_of(path)
@@ -77,7 +77,7 @@ def read_modelnet(
     up = up or UP[form]
     source = f"{name} ({form}) in {path}, {split} split, {up} up"
     read = {"npz": _read_npz, "off": _read_off, "text": _read_text}[form]
-    return read(path, name, split, n_points, up, seed, source, splits)
+    return read(path, name, split, how, up, seed, source, splits)
 
 
 def official(split: str) -> str:
@@ -106,7 +106,7 @@ def _at_random(name: str, names: list[str], split: str) -> np.ndarray:
 
 
 def _read_npz(
-    path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str, splits: str
+    path: Path, name: str, split: str, how: Sampling, up: str, seed: int, source: str, splits: str
 ) -> CloudSet:
     file = _npz_file(path, official(split))
     with Npz(file) as archive:
@@ -117,7 +117,7 @@ def _read_npz(
         if name == "modelnet10":
             keep, labels, classes = _npz_ten(file, archive, labels, classes)
         chosen = keep[in_split(name, [names[i] for i in keep], split, file, splits)]
-        points = _npz_points(file, archive, len(names), chosen, n_points)
+        points = _npz_points(file, archive, len(names), chosen, how.n_points)
     if up != "y":
         points = to_y_up(points, up)
     return CloudSet(points, labels[chosen], tuple(names[i] for i in chosen), classes, source)
@@ -185,7 +185,7 @@ def _npz_points(file: Path, archive: Npz, n: int, chosen: np.ndarray, n_points: 
 
 
 def _read_off(
-    path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str, splits: str
+    path: Path, name: str, split: str, how: Sampling, up: str, seed: int, source: str, splits: str
 ) -> CloudSet:
     present = class_folders(path)
     classes = CLASSES[name] if set(present) >= set(CLASSES[name]) else present
@@ -198,7 +198,7 @@ def _read_off(
     files = sorted(files)
     chosen = in_split(name, [f[0] for f in files], split, path, splits)
     names, labels, paths = zip(*(files[i] for i in chosen))
-    return gather(paths, names, labels, classes, source, n_points, up, seed)
+    return gather(paths, names, labels, classes, source, how, up, seed)
 
 
 def _meshes(folder: Path) -> list[Path]:
@@ -206,7 +206,7 @@ def _meshes(folder: Path) -> list[Path]:
 
 
 def _read_text(
-    path: Path, name: str, split: str, n_points: int, up: str, seed: int, source: str, splits: str
+    path: Path, name: str, split: str, how: Sampling, up: str, seed: int, source: str, splits: str
 ) -> CloudSet:
     classes = tuple(_lines(path / f"{name}_shape_names.txt"))
     names = sorted(_lines(path / f"{name}_{official(split)}.txt"))
@@ -215,7 +215,7 @@ def _read_text(
     chosen = [names[i] for i in in_split(name, names, split, path, splits)]
     kinds = [n.rsplit("_", 1)[0] for n in chosen]
     paths = [path / kind / f"{n}.txt" for kind, n in zip(kinds, chosen)]
-    return gather(paths, chosen, [classes.index(k) for k in kinds], classes, source, n_points, up, seed)
+    return gather(paths, chosen, [classes.index(k) for k in kinds], classes, source, how, up, seed)
 
 
 def _lines(path: Path) -> list[str]:

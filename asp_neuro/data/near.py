@@ -39,8 +39,8 @@ class Surfaces:
     def gap(self, i: int, j: int) -> float:
         return max(self.way(i, j), self.way(j, i))
 
-    def are_near(self, i: int, j: int) -> bool:
-        return self.way(i, j) <= NEAR and self.way(j, i) <= NEAR
+    def are_near(self, i: int, j: int, near: float = NEAR) -> bool:
+        return self.way(i, j) <= near and self.way(j, i) <= near
 
     def probed(self) -> np.ndarray:
         """[n, probes]: how far each cloud is from fixed places; clouds that nearly coincide are nearly as far."""
@@ -50,22 +50,22 @@ class Surfaces:
         return np.stack([tree.query(probes)[0] for tree in self.trees])
 
 
-def near_copies(points: np.ndarray) -> np.ndarray:
+def near_copies(points: np.ndarray, near: float = NEAR, alike: float = ALIKE) -> np.ndarray:
     """[n, P, 3], each in a unit sphere -> [k, 2] pairs i < j of near copies, ascending."""
     surfaces = Surfaces(points)
-    pairs = _alike(surfaces.probed())
-    near = [surfaces.are_near(i, j) for i, j in progress(pairs.tolist(), label="comparing shapes")]
-    return pairs[np.array(near, dtype=bool)]
+    pairs = _alike(surfaces.probed(), alike)
+    found = [surfaces.are_near(i, j, near) for i, j in progress(pairs.tolist(), label="comparing shapes")]
+    return pairs[np.array(found, dtype=bool)]
 
 
-def _alike(distances: np.ndarray) -> np.ndarray:
+def _alike(distances: np.ndarray, alike: float = ALIKE) -> np.ndarray:
     """[k, 2] pairs i < j of similar rows, ascending."""
     from scipy.spatial.distance import cdist
 
     found, n_probes = [], distances.shape[1]
     for start in range(0, len(distances), BLOCK):
         apart = cdist(distances[start : start + BLOCK], distances[start:], "cityblock")
-        i, j = np.nonzero(np.triu(apart < ALIKE * n_probes, 1))
+        i, j = np.nonzero(np.triu(apart < alike * n_probes, 1))
         found.append(np.stack([i, j], axis=1) + start)
     return np.concatenate(found)
 

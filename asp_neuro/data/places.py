@@ -9,6 +9,7 @@ from pathlib import Path
 from asp_neuro.data.axes import check_up
 from asp_neuro.data.clouds import CloudSet, check_numbers, check_split
 from asp_neuro.data.folder import read_folder
+from asp_neuro.data.intake import Sampling
 from asp_neuro.data.modelnet import MODELNET10, form_of, read_modelnet
 from asp_neuro.data.shapes import shapes
 from asp_neuro.data.splits import RANDOM, check_carve
@@ -77,7 +78,7 @@ def _candidates(name: str, base: Path) -> list[Path]:
 
 def load_clouds(
     data: str | Path | Place, split: str, *, n_points: int = 1024, up: str | None = None, seed: int = 0,
-    classes: tuple[str, ...] | None = None, splits: str = RANDOM,
+    classes: tuple[str, ...] | None = None, splits: str = RANDOM, sampling: Sampling | None = None,
 ) -> CloudSet:  # fmt: skip
     """One split of a data set: a name of NAMES, a path, or a Place from `locate`.
 
@@ -86,14 +87,16 @@ def load_clouds(
     classes  a model's classes: labels are renumbered to them, and a label outside of them is an error
     splits   how validation and calibration are carved out of ModelNet's train: a rule of CARVES; other data have splits
              of their own, which no rule changes
+    sampling  how a model's scenes are sampled (`intake.sampling_of`), instead of n_points
     """
     check_split(split)
-    check_numbers(n_points, seed)
+    how = sampling or Sampling(n_points)
+    check_numbers(how.n_points, seed)
     check_carve(splits)
     if up is not None:
         check_up(up)
     place = data if isinstance(data, Place) else locate(_guess(classes), data)
-    clouds = _read(place, split, n_points, up, seed, splits)
+    clouds = _read(place, split, how, up, seed, splits)
     return clouds if classes is None else clouds.relabelled(tuple(classes))
 
 
@@ -102,13 +105,13 @@ def _guess(classes: tuple[str, ...] | None) -> str:
     return "modelnet10" if classes is not None and set(classes) == set(MODELNET10) else "modelnet40"
 
 
-def _read(place: Place, split: str, n_points: int, up: str | None, seed: int, splits: str) -> CloudSet:
+def _read(place: Place, split: str, how: Sampling, up: str | None, seed: int, splits: str) -> CloudSet:
     if place.name == "shapes":
         if up not in (None, "y"):
             raise UsageError(f"the built-in shapes are y up; up={up} does not apply to them")
-        return shapes(split, n_points, seed)
+        return shapes(split, how.n_points, seed)
     path = place.path if place.path is not None else locate(place.name).path
     assert path is not None  # only the built-in shapes have none
     if place.name == "folder":
-        return read_folder(path, split, n_points, up or "y", seed)
-    return read_modelnet(path, place.name, split, n_points, up, seed, splits)
+        return read_folder(path, split, how, up or "y", seed)
+    return read_modelnet(path, place.name, split, how, up, seed, splits)
