@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from asp_neuro import bundle as bundles
 from asp_neuro.chip.machines import SIMULATOR
 from asp_neuro.data import load_clouds
-from asp_neuro.errors import CheckFailed, InputError, UsageError
+from asp_neuro.errors import CheckFailed, InputError
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.perceiver import Perceiver, really_equal
 from asp_neuro.runtime import deployment
@@ -95,7 +94,7 @@ def test_a_certificate_of_another_arithmetic_is_refused_with_what_to_type(compac
     """As the bundles of 0.1.0 have it: the records note no arithmetic."""
     made = dataclasses.replace(compact.plan, arithmetic=None)
     found = dataclasses.replace(compact.certificate, arithmetic=None, plan_sha256=made.sha256)
-    old = bundles.with_certificate(compact.bundle, made.to_dict(), found.to_dict())
+    old = bundles.with_certificate(compact.bundle, made.to_dict(), found.to_dict(), compact.bundle.familiarity)
     bundles.write(tmp_path / "old.net", old)
     for path, name in ((tmp_path / "old.net", tmp_path / "old.net"), (compact.path, "compact")):
         deployed = dataclasses.replace(compact, path=path, bundle=bundles.read(tmp_path / "old.net"))
@@ -108,7 +107,10 @@ def test_a_certificate_of_another_arithmetic_is_refused_with_what_to_type(compac
 def test_the_command_in_that_refusal_mends_it(shell, compact, tmp_path):
     made = dataclasses.replace(compact.plan, arithmetic=None)
     found = dataclasses.replace(compact.certificate, arithmetic=None, plan_sha256=made.sha256)
-    bundles.write(tmp_path / "old.net", bundles.with_certificate(compact.bundle, made.to_dict(), found.to_dict()))
+    bundles.write(
+        tmp_path / "old.net",
+        bundles.with_certificate(compact.bundle, made.to_dict(), found.to_dict(), compact.bundle.familiarity),
+    )
     refused = shell("run", "old.net", "--limit", "3")
     assert refused.code == 2
     command = refused.err.split("certify again: asp-neuro ")[1].split(";")[0]
@@ -161,36 +163,6 @@ def test_recomputing_leaves_proven_answers_alone_and_replaces_the_others(compact
     for i, (a, b) in enumerate(zip(plain, mended, strict=True)):
         expected = perceiver.replay(scenes[i : i + 1], ExitRule())[0] if i in unproven else a
         assert same(expected, b)
-
-
-def test_the_monitor_keeps_its_state_and_raises_the_alarm(tmp_path, compact, clouds):
-    rule, _ = deployment.exit_rule(compact)
-    path = tmp_path / "model.feedback.json"
-    _, answers = deployment.run(compact, clouds, rule)
-    first = deployment.feedback(path, compact, clouds, answers)
-    second = deployment.feedback(path, compact, clouds, answers)
-    assert second.n == 2 * first.n == 2 * sum(a.exit is ExitReason.CERTIFIED for a in answers)
-    assert json.loads(path.read_text())["n"] == second.n
-    wrong = dataclasses.replace(clouds, labels=(clouds.labels + 1) % len(clouds.classes))
-    from asp_neuro.certify import monitor
-
-    assert not monitor.alarm(second)
-    assert monitor.alarm(deployment.feedback(path, compact, wrong, answers))
-
-
-def test_feedback_needs_labels_a_certificate_and_its_own_file(tmp_path, compact, clouds):
-    rule, _ = deployment.exit_rule(compact)
-    _, answers = deployment.run(compact, clouds, rule)
-    unknown = dataclasses.replace(clouds, labels=np.full(len(clouds), -1, dtype=np.int64))
-    with pytest.raises(InputError, match="true class"):
-        deployment.feedback(tmp_path / "a.json", compact, unknown, answers)
-    bare = dataclasses.replace(compact, bundle=bundles.with_certificate(compact.bundle, None, None))
-    with pytest.raises(UsageError, match="certificate"):
-        deployment.feedback(tmp_path / "a.json", bare, clouds, answers)
-    (tmp_path / "b.json").write_text("not a state")
-    with pytest.raises(InputError, match=r"b\.json"):
-        deployment.feedback(tmp_path / "b.json", compact, clouds, answers)
-    assert not (tmp_path / "a.json").exists()
 
 
 def test_three_lines_of_python_answer_for_a_cloud(clouds):

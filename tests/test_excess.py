@@ -35,7 +35,7 @@ def report(risk: float | None, promised: float | None) -> dict:
     return {
         "backend": "fast", "n": 100, "accuracy": 0.9, "mean_observations": 3.0, "budget": 16, "preserved_share": 1.0,
         "exits": {"certified": 80, "threshold": 0, "budget": 20}, "wrong_among_certified": risk, "certified_risk": risk,
-        "promised_risk": promised, "short_share": 0.0,
+        "promised_risk": promised, "short_share": 0.0, "unfamiliar_share": None,
         "equal_share": None, "recomputed": None, "seconds": 1.0, "sha256": "ab" * 32,
     }  # fmt: skip
 

@@ -149,7 +149,7 @@ def test_each_look_ends_as_by_hand(value, last, rule, reason):
 
 
 def test_reasons_are_the_words_of_the_records_and_say_one_sentence():
-    assert [reason.value for reason in ExitReason] == ["certified", "threshold", "budget"]
+    assert [reason.value for reason in ExitReason] == ["certified", "threshold", "budget", "unfamiliar"]
     assert ExitReason("budget") is ExitReason.BUDGET
     for reason in ExitReason:
         assert reason.sentence.endswith(".")

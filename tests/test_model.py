@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from asp_neuro.data import load_clouds
 from asp_neuro.grid.arithmetic import BELIEF_BITS, on_grid
-from asp_neuro.learn import checkpoint
-from asp_neuro.learn.cloud_encoder import Encoder, NormedLinear, _Largest, moments
+from asp_neuro.learn import checkpoint, cloud_encoder
+from asp_neuro.learn.cloud_encoder import Encoder, NormedLinear, _Edges, largest_of, moments
 from asp_neuro.learn.evaluation import Record, accuracy_at, evaluate, negative_log_likelihood, temperature_scaled_nll
 from asp_neuro.learn.examples import Examples, examples_of
+from asp_neuro.learn.grid import GridRows, to_range
 from asp_neuro.learn.machine import module_looks
 from asp_neuro.learn.mixer import Mixer, gate
 from asp_neuro.learn.model import Model, follow, learned, oracle, true_likelihood
@@ -127,12 +128,51 @@ def test_inference_leaves_the_statistics_alone_and_does_not_see_the_batch() -> N
     assert torch.equal(before[1], ours.variance)
 
 
-def test_the_maximum_has_the_gradient_of_a_maximum() -> None:
-    x = torch.randn(3, 5, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: _Largest.apply(x, 1), (x,))
-    tied = torch.tensor([[2.0, 1.0, 2.0]], requires_grad=True)
-    _Largest.apply(tied, 1).backward(torch.tensor([6.0]))
-    assert tied.grad.tolist() == [[3.0, 0.0, 3.0]]
+def plain_groups(edges: Tensor, first: Tensor, second: Tensor, k: int, whole: bool) -> Tensor:
+    """Both maps on all edges at once, and torch's maximum."""
+    hidden = edges.t() @ first.t()
+    hidden = to_range(hidden, 0.0, 255.0) if whole else hidden.relu()
+    return (hidden @ second.t()).view(-1, k, len(second)).amax(dim=1)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("block", [1, 8, 24, 1000])
+def test_edges_in_blocks_are_the_plain_maps_and_maximum(
+    monkeypatch: pytest.MonkeyPatch, block: int, whole: bool
+) -> None:
+    """Within 1e-12, in float64, values and gradients; the last two edges of a group are the same, so some are tied."""
+    monkeypatch.setattr(cloud_encoder, "BLOCK", block)
+    torch.manual_seed(0)
+    edges = torch.randn(7, 11, 4, dtype=torch.float64)
+    edges[:, :, 3] = edges[:, :, 2]
+    edges[6] = 1.0
+    weight = torch.randn(11, 6, dtype=torch.float64)
+    found = []
+    for groups in (plain_groups, _Edges.apply):
+        first = (
+            torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 100
+        ).requires_grad_()
+        second = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
+        out = groups(edges.flatten(1), first, second, 4, whole)
+        (out * weight).sum().backward()
+        found.append((out.detach(), first.grad, second.grad))
+    for plain, ours in zip(*found, strict=True):
+        assert plain.abs().max() > 0.1
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_a_chunks_largest_tokens_have_the_gradient_of_a_maximum() -> None:
+    tokens = torch.randn(2, 6, 4, dtype=torch.float64, requires_grad=True)
+    lists = torch.tensor([[[0, 3, 5], [2, 2, 2]], [[1, 1, 4], [5, 0, 5]]])  # copies of the first, at the end or between
+    plain = torch.stack([torch.stack([own[rows].amax(dim=0) for rows in of]) for own, of in zip(tokens, lists)])
+    assert torch.equal(largest_of(tokens, lists), plain)
+    assert torch.autograd.gradcheck(lambda tokens: largest_of(tokens, lists), (tokens,))
+
+
+def test_tokens_that_are_both_largest_share_the_gradient_and_copies_count_once() -> None:
+    tokens = torch.tensor([[[2.0], [1.0], [2.0]]], requires_grad=True)
+    largest_of(tokens, torch.tensor([[[0, 1, 0, 2, 0]]])).backward(torch.tensor([[[6.0]]]))
+    assert tokens.grad.flatten().tolist() == [3.0, 0.0, 3.0]
 
 
 def test_padding_a_chunks_list_changes_neither_embedding_nor_gradient() -> None:
@@ -683,3 +723,15 @@ def test_a_temperature_scaled_nll_does_not_mind_how_sure_a_model_is_as_a_whole()
     own = -np.log(share[np.arange(400), labels])
     np.testing.assert_allclose(temperature_scaled_nll(logits, labels), own, rtol=1e-5)  # these are the true odds
     np.testing.assert_allclose(temperature_scaled_nll(logits / 2.0, labels), own, rtol=1e-5)
+
+
+def test_a_finished_model_keeps_the_last_bit_of_its_biases_on_a_machine_that_adds_in_another_way() -> None:
+    """One step is the library's; two are another model, and stay a difference."""
+    grid = GridRows(3, 2, behind=True)
+    weight, bias = torch.tensor([[1.0, -0.5], [0.25, 2.0], [0.5, 0.5]]), torch.tensor([0.3, -0.7, 0.0])
+    grid.fix(weight, bias, 1.0, 1.0)
+    own = grid.rows(weight, bias).bias.numpy()
+    grid.settle(weight, bias, own + np.array([1, 0, -2]))
+    assert (grid.rows(weight, bias).bias.numpy() - own).tolist() == [1.0, 0.0, 0.0]
+    grid.settle(weight, bias, own)
+    assert np.array_equal(grid.rows(weight, bias).bias.numpy(), own)

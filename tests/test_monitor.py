@@ -19,7 +19,9 @@ from asp_neuro.certify.monitor import (
     alarm,
     bet,
     check_belongs,
+    feed,
     message,
+    shuffled,
     start,
     update,
     update_all,
@@ -99,6 +101,79 @@ def test_no_alarm_is_not_sold_as_a_proof():
     assert "does not prove" in message(update_all(start(SHA, 0.05), [False] * 100))
 
 
+def adverse(n: int, risk: float) -> list[bool]:
+    """A stream whose risk is as promised and whose order is the worst: everything that is wrong comes together."""
+    n_wrong = int(risk * n)
+    return [False] * (n // 2) + [True] * n_wrong + [False] * (n - n // 2 - n_wrong)
+
+
+def test_an_alarm_from_an_adverse_order_does_not_say_that_the_promise_is_broken():
+    state = update_all(start(SHA, 0.05), adverse(900, 40 / 900))
+    assert alarm(state)
+    said = message(state)
+    assert "Of all 900 so far 40 were wrong (4.4 %), no more than the promised 5 %" in said
+    assert "more than the promised 5 %: what comes" not in said
+    assert "sorted by class" in said
+    # the stretch begins where the wealth was lowest: after the right answers, at the first wrong one
+    assert state.low_at == 450
+    assert f"raised at label {state.alarm_at}: of labels 451 to {state.alarm_at}, " in said
+    length = state.alarm_at - 450
+    assert f"{length} of {length} were wrong (100.0 %)" in said
+
+
+def test_an_alarm_at_a_risk_that_is_too_high_says_so():
+    state = update_all(start(SHA, 0.05), ([True] + [False] * 4) * 100)
+    said = message(state)
+    assert "Of all 500 so far 100 were wrong (20.0 %), more than the promised 5 %" in said
+    assert "calibrate again" in said
+
+
+def test_a_shuffled_adverse_stream_raises_no_more_false_alarms_than_its_level():
+    wrong, alarms = np.array(adverse(600, 0.05)), 0
+    names = [str(i) for i in range(600)]
+    for seed in range(60):
+        alarms += alarm(update_all(start(SHA, 0.05), wrong[shuffled(names, seed)]))
+    assert alarm(update_all(start(SHA, 0.05), wrong))
+    assert alarms <= 6  # 5 % of 60, and two standard errors
+
+
+@given(st.lists(st.text("ab", max_size=3), max_size=30), st.integers(0, 3))
+def test_a_shuffle_is_a_permutation_that_follows_from_the_content(names, seed):
+    order = shuffled(names, seed)
+    assert sorted(order) == list(range(len(names)))
+    backward = shuffled(names[::-1], seed)
+    assert [names[i] for i in order] == [names[::-1][i] for i in backward]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=60), st.integers(0, 60))
+def test_a_cloud_counts_once_however_often_it_is_fed(pairs, cut):
+    names, wrong = [str(name) for name, _ in pairs], [value for _, value in pairs]
+    state = feed(feed(start(SHA, 0.05), names[:cut], wrong[:cut]), names[cut:], wrong[cut:])
+    first = dict(reversed(list(zip(names, wrong))))
+    alone = update_all(start(SHA, 0.05), [first[name] for name in dict.fromkeys(names)])
+    assert (state.n, state.n_wrong, state.log_wealth) == (alone.n, alone.n_wrong, alone.log_wealth)
+    assert state.repeats == len(pairs) - state.n
+    assert MonitorState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
+
+
+def test_the_memory_is_bounded_and_the_oldest_clouds_are_forgotten(monkeypatch):
+    monkeypatch.setattr(monitor, "REMEMBERED", 4)
+    state = feed(start(SHA, 0.05), list("abcdef"), [False] * 6)
+    assert len(state.seen) == 44  # 4 times 8 bytes, in base64
+    assert feed(state, ["c", "f"], [True, True]).n == 6
+    assert feed(state, ["a", "b"], [True, True]).n == 8
+
+
+def test_what_is_watched_is_told_in_its_own_words():
+    state = start(SHA, 0.02, what="unfamiliar")
+    assert "up to 2 % are expected" in message(update(state, False))
+    said = message(update_all(state, [True] * 5))
+    assert "ALARM, raised at cloud" in said
+    assert "not like the known clouds" in said
+    with pytest.raises(InputError, match="watches 'hue'"):
+        start(SHA, 0.05, what="hue")
+
+
 def test_many_streams_at_once_equal_one_at_a_time():
     # numpy's log differs from array to scalar in the last bit at most
     rng = np.random.default_rng(5)
@@ -149,6 +224,13 @@ def test_twice_the_risk_is_found_within_a_few_hundred_labels():
         ({"log_wealth": 4.0}, "not raised"),
         ({"alarm_at": 4}, "label 4 of 3"),
         ({"alpha": 1.5}, "1.5"),
+        ({"low_at": 5}, "lowest at label 5"),
+        ({"low_wrong": 2, "low_at": 2}, "do not fit"),
+        ({"alarm_wrong": 1}, "alarm"),
+        ({"low": 0.5}, "at most 0"),
+        ({"repeats": -1}, "-1 repeats"),
+        ({"seen": "AAAA"}, "3 bytes of remembered clouds"),
+        ({"seen": "?"}, "base64"),
     ],
 )
 def test_an_impossible_state_is_refused(change, said):
@@ -162,7 +244,7 @@ def test_an_impossible_state_is_refused(change, said):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"n_wrong": 0}, "edited"),
+        ({"n_wrong": 2}, "edited"),
         ({"n": 3.0}, "must be a whole number"),
         ({"eta": float("nan")}, "finite number"),
         ({"eta": None}, "finite number"),

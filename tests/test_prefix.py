@@ -187,7 +187,7 @@ def tokens_that_were_never_encoded(patch: pytest.MonkeyPatch) -> None:
     def wrong(batch: Batch, model: Model, chunks: Chunks) -> None:
         begin(batch, model, chunks)
         batch.view.tokens[:] = 0.0
-        batch.view.known[:, -8:] = True
+        batch.view.known.reshape(len(batch.rows), -1)[:, -8:] = True
 
     patch.setattr(Batch, "__init__", wrong)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro.grid.arithmetic import EPSILON, MARGIN_BITS
+from asp_neuro.grid.arithmetic import EPSILON, MARGIN_BITS, on_grid
 from asp_neuro.grid.softmax import margin
 from asp_neuro.heads.soft.guard import drift
 from asp_neuro.model import belief as belief_module
@@ -14,6 +14,7 @@ from asp_neuro.model import stability as stability_module
 from asp_neuro.model.episode import Played
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Look
+from asp_neuro.model.quick import Quick
 from asp_neuro.model.spec import Model
 from asp_neuro.model.stability import PRESERVED, Box, Stability, change, lead_margin, leads, make_box, margin_range
 
@@ -383,6 +384,77 @@ def test_the_acceptance_threshold_is_looked_at_when_an_episode_stops():
     for kappa, done, expected in [(value, True, "exit"), (value / 2, True, None), (value, False, None)]:
         looks = [look(model, 4, [0], [0], done=done)]
         assert verdicts(stability, looks, ExitRule(kappa=kappa))[0].decision == expected
+
+
+# What the deviation of a membrane settles alone
+
+
+def some_looks(model: Model, rng: np.random.Generator, n: int = 40) -> list[Look]:
+    """Three looks at n scenes, membranes of all sizes, scores that nearly tie; half of the scenes stop early."""
+    looks, rows = [], np.arange(n)
+    for t in (1, 2, 9):
+        membrane = np.rint(boxes(rng, b=len(rows))[0] * 10.0 ** rng.uniform(-1, 2) * model.belief.units)
+        belief = model.belief(membrane)
+        logits = model.task.logits(belief, None, None)
+        scores = rng.normal(size=(len(rows), N_CHUNKS)) * 10.0 ** rng.uniform(-6, 0, (len(rows), 1))
+        rivals = rng.random(scores.shape) < 0.6
+        rivals[:, 2] = True
+        done = (rows % 2 == 1) if t == 2 else np.full(len(rows), t == 9)
+        none = np.zeros(len(rows), dtype=int)
+        looks.append(
+            Look(t, rows, none, scores, rivals if t > 1 else None, none[:, None], membrane, none, belief, logits,
+                 margin(logits)[:, 0], model.task.label(logits), none > 0, done)
+        )  # fmt: skip
+        rows = rows[~done]
+    return looks
+
+
+def quick_settles_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Quick, "sigma", lambda quick, deviation, t: np.full(len(t), np.nan))
+
+
+def quick_believes_too_much(patch: pytest.MonkeyPatch) -> None:
+    sigma = Quick.sigma
+    patch.setattr(Quick, "sigma", lambda quick, deviation, t: 1e3 * sigma(quick, deviation, t))
+
+
+def different_verdicts(patch: pytest.MonkeyPatch, other) -> tuple[int, int]:
+    """Verdicts that a change of `Quick` makes different, and looks that it settles as it is."""
+    apart = settled = 0
+    for seed in range(12):
+        model, stability, rng = setting(seed)
+        looks = some_looks(model, rng)
+        rule = ExitRule(tau=float(np.median(looks[1].margin)), kappa=float(np.quantile(looks[1].margin, 0.3)))
+        geometry = on_grid(rng.normal(size=(40, N_CHUNKS, len(stability.score))), 16)
+        quick = stability.verdicts(Played(looks, geometry, 0), rule)
+        with patch.context() as changed:
+            other(changed)
+            apart += sum(
+                a != b for a, b in zip(quick, stability.verdicts(Played(looks, geometry, 0), rule), strict=True)
+            )
+        settled += sum(verdict is PRESERVED for verdict in quick)
+    return apart, settled
+
+
+def test_what_the_deviation_settles_is_settled_the_same_without_it(monkeypatch):
+    apart, settled = different_verdicts(monkeypatch, quick_settles_nothing)
+    assert apart == 0
+    assert settled > 20
+
+
+def test_a_deviation_that_is_believed_too_much_is_found(monkeypatch):
+    assert different_verdicts(monkeypatch, quick_believes_too_much)[0] > 0
+
+
+def test_boxes_are_drawn_for_decisions_in_doubt_only(monkeypatch):
+    model, stability, _ = setting(4)
+    drawn = []
+    monkeypatch.setattr(stability_module, "make_box", lambda u, reach: drawn.append(len(u)) or make_box(u, reach))
+    clear = np.linspace(0.0, 50.0, N_CHUNKS)[None]
+    verdicts(stability, [look(model, 1, [0], [0]), look(model, 2, [0], [0], done=True, scores=clear)])
+    assert drawn == []
+    verdicts(stability, [look(model, 1, [0], [0]), look(model, 2, [0], [0], done=True, scores=0.0 * clear)])
+    assert drawn == [1]
 
 
 def test_the_box_of_every_observation_is_its_own():

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.bundle.layout import model_sha256, settings_text
+from asp_neuro.bundle.origin import read_origin
 from asp_neuro.bundle.records import FORMAT, Bundle, printable
-from asp_neuro.certify import Certificate, Plan, promise, why_void
+from asp_neuro.certify import Certificate, Plan, percent, promise, why_void
+from asp_neuro.certify.used import marks_in
 from asp_neuro.grid.sections import n_parameters
 from asp_neuro.heads.bits import STATE_MAX
+from asp_neuro.model.familiarity import Familiarity
 from asp_neuro.report import table
 
 
@@ -33,6 +36,8 @@ def describe(bundle: Bundle) -> str:
         _layer_table(bundle),
         "",
         _promise(bundle),
+        _familiarity(bundle),
+        *_origin_lines(bundle),
         *(["", f"licence    {bundle.licence}"] if bundle.licence else []),
         *_section_lines("recipe", bundle.recipe),
         *_section_lines("record", bundle.record),
@@ -83,8 +88,33 @@ def _promise(bundle: Bundle) -> str:
     if bundle.certificate is None:
         return "certificate: none" + (" (a plan is stored)" if bundle.plan is not None else "")
     certificate = Certificate.from_dict(bundle.certificate)
-    void = why_void(certificate, Plan.from_dict(bundle.plan), model_sha256(bundle))
-    return f"certificate: void, {void}" if void else f"certificate: {promise(certificate)}"
+    known = None if bundle.familiarity is None else Familiarity.from_dict(bundle.familiarity)
+    plan = Plan.from_dict(bundle.plan)
+    void = why_void(certificate, plan, model_sha256(bundle), known=known)
+    left_out = f" Not covered, though asked for: {'; '.join(plan.dropped)}." if plan.dropped else ""
+    return f"certificate: void, {void}" if void else f"certificate: {promise(certificate)}{left_out}"
+
+
+def _familiarity(bundle: Bundle) -> str:
+    """What the model knows, or that it calls no cloud unfamiliar."""
+    if bundle.familiarity is None:
+        return "familiarity: none, no cloud is called unfamiliar (asp-neuro certify adds it)"
+    known = Familiarity.from_dict(bundle.familiarity)
+    return (
+        f"familiarity: {len(known.statistics)} statistics, {len(known.owners)} prototypes of {known.n_reference} known"
+        f" clouds ({', '.join(known.known)}); limits from {known.n} others, so that at most {percent(known.level)} of"
+        f" clouds like these are called unfamiliar; {known.sha256[:12]}"
+    )
+
+
+def _origin_lines(bundle: Bundle) -> list[str]:
+    """Own data, and the levels at which calibration clouds were used."""
+    origin = read_origin(bundle.origin)
+    lines = [f"trained on {origin.own.text} ({origin.own.n_train} clouds)"] if origin.own is not None else []
+    for used in origin.used:
+        levels = ", ".join(level.text for level in used.levels)
+        lines.append(f"{len(marks_in(used.clouds))} calibration clouds were used at {levels}")
+    return lines
 
 
 def _section_lines(title: str, values: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@
                        task), settings (JSON), and their arrays under the paths of their declaration
     asp/golden/        golden vectors
     asp/about/         licence, recipe, record, versions (JSON)
-    asp/exit/          plan, certificate (JSON), outside the model's hash
+    asp/exit/          familiarity, plan, certificate, origin (JSON), outside the model's hash
 
 No group has more than 8 entries, which HDF5 would store in another way.
 """
@@ -34,7 +34,7 @@ from asp_neuro.model.spec import ModelSpec
 NAME = "asp-neuro bundle"
 HASH = "asp/model_sha256"
 ABOUT = {name: f"asp/about/{name}" for name in ("licence", "recipe", "record", "versions")}
-EXIT = {name: f"asp/exit/{name}" for name in ("plan", "certificate")}  # optional, outside `model_sha256`
+EXIT = {name: f"asp/exit/{name}" for name in ("familiarity", "plan", "certificate", "origin")}  # outside `model_sha256`
 SECTIONS = ("scene", "mixer", "policy", "task")
 KINDS: dict[str, Mapping[str, Any]] = {"scene": scenes.KINDS, "task": tasks.KINDS}  # those that have several
 PLAIN_SECTIONS = {"mixer": MixerSpec, "policy": PolicySpec}
@@ -112,7 +112,7 @@ def contents(bundle: Bundle) -> dict[str, np.ndarray]:
 
 
 def model_sha256(bundle: Bundle) -> str:
-    """Identity of a model: over everything except plan, certificate and itself."""
+    """Identity of a model: over everything except familiarity, plan, certificate and itself."""
     return digest(_model_contents(bundle))
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from asp_neuro import plain
+from asp_neuro.bundle.origin import read_origin
 from asp_neuro.certify import Certificate, Plan
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.sections import Array, leaf
 from asp_neuro.heads.bits import DRIVE_MAX, STATE_MAX, STATE_MIN
 from asp_neuro.heads.spec import HeadSpec, check_synaptic_sums
+from asp_neuro.model.familiarity import Familiarity, with_statistics
 from asp_neuro.model.spec import Model, ModelSpec
 
 FORMAT = 4  # the host in integers; earlier ones held it in floating point
@@ -35,7 +37,7 @@ class Golden:
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A deployed model. The dictionaries are plain data (JSON); `plan` and `certificate` are `to_dict` of theirs."""
+    """A deployed model. The dictionaries are plain data (JSON); those that end it are `to_dict` of theirs."""
 
     model: ModelSpec
     recipe: dict[str, Any]
@@ -45,11 +47,13 @@ class Bundle:
     licence: str = ""
     plan: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
+    familiarity: dict[str, Any] | None = None  # None: no cloud is called unfamiliar
+    origin: dict[str, Any] | None = None  # own data, used calibration clouds (`origin.py`)
 
     def __post_init__(self) -> None:
-        for name in ("recipe", "record", "versions", "plan", "certificate"):
+        for name in ("recipe", "record", "versions", "plan", "certificate", "familiarity", "origin"):
             value = getattr(self, name)
-            if value is None and name in ("plan", "certificate"):
+            if value is None and name in ("plan", "certificate", "familiarity", "origin"):
                 continue
             if not isinstance(value, dict):
                 raise ConfigError(f"{name} is a {type(value).__name__}, expected a table")
@@ -58,6 +62,7 @@ class Bundle:
         _check_fit(self.model)
         _check_golden(self)
         _check_promises(self)
+        read_origin(self.origin)
 
     @property
     def head(self) -> HeadSpec:
@@ -116,7 +121,9 @@ def _check_golden(bundle: Bundle) -> None:
 
 
 def _check_promises(bundle: Bundle) -> None:
-    """Plan and certificate are whole: keys, types, own hashes. Whether they hold for the model is asked at use."""
+    """Familiarity, plan and certificate are whole: keys, types, own hashes. Whether they hold is asked at use."""
+    if bundle.familiarity is not None:
+        _check_familiarity(bundle)
     if bundle.plan is None and bundle.certificate is None:
         return
     if bundle.plan is None:
@@ -124,6 +131,14 @@ def _check_promises(bundle: Bundle) -> None:
     Plan.from_dict(bundle.plan)
     if bundle.certificate is not None:
         Certificate.from_dict(bundle.certificate)
+
+
+def _check_familiarity(bundle: Bundle) -> None:
+    known, scene = Familiarity.from_dict(bundle.familiarity), with_statistics(bundle.model.scene)
+    if known.statistics != (() if scene is None else tuple(scene.words)):
+        raise ConfigError(f"familiarity: {len(known.statistics)} statistics, of which this kind of scene has others")
+    if max(known.owners) >= len(bundle.classes):
+        raise ConfigError(f"familiarity: class {max(known.owners)} of {len(bundle.classes)}")
 
 
 # JSON, canonical: one text for one value

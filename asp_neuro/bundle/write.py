@@ -96,13 +96,18 @@ def write(path: str | Path, bundle: Bundle) -> None:
     files.write(path, to_bytes(bundle))
 
 
-def with_certificate(bundle: Bundle, plan: dict[str, Any] | None, certificate: dict[str, Any] | None) -> Bundle:
-    """The same model with a plan, and a certificate or none; both must be made for this model."""
+def with_certificate(
+    bundle: Bundle,
+    plan: dict[str, Any] | None,
+    certificate: dict[str, Any] | None,
+    familiarity: dict[str, Any] | None = None,
+) -> Bundle:
+    """The same model with a familiarity or none, a plan, and a certificate or none; all must be made for this model."""
     model = model_sha256(bundle)
-    for name, value in (("plan", plan), ("certificate", certificate)):
+    for name, value in (("familiarity", familiarity), ("plan", plan), ("certificate", certificate)):
         if value is not None and value.get("model_sha256") != model:
             raise InputError(f"the {name} is for model {str(value.get('model_sha256'))[:12]}, this one is {model[:12]}")
-    return dataclasses.replace(bundle, plan=plan, certificate=certificate)
+    return dataclasses.replace(bundle, plan=plan, certificate=certificate, familiarity=familiarity)
 
 
 def library_versions() -> dict[str, str]:

@@ -21,12 +21,14 @@ from __future__ import annotations
 from asp_neuro.certify.bounds import binomial_cdf, check_levels, clopper_pearson, percent
 from asp_neuro.certify.certificate import (
     Certificate,
+    Covered,
     Row,
     certify,
     certify_alone,
     check_disjoint,
     exit_rule,
     paper_rule,
+    pilot_index,
     pilot_split,
     promise,
     why_void,
@@ -34,6 +36,7 @@ from asp_neuro.certify.certificate import (
 from asp_neuro.certify.plan import (
     N_GRID_MAX,
     START_SHARE,
+    Condition,
     Plan,
     Walk,
     accepted_for_power,
@@ -42,13 +45,16 @@ from asp_neuro.certify.plan import (
     minimum_accepted,
     paper_walk,
     sizes,
+    thresholds,
     walk,
+    walk_all,
 )
 from asp_neuro.certify.recording import Recording, Tallies, Tally, at_exit, tallies, tally_at
 
 __all__ = [
-    "N_GRID_MAX", "START_SHARE", "Certificate", "Plan", "Recording", "Row", "Tallies", "Tally", "Walk",
-    "accepted_for_power", "advice", "at_exit", "binomial_cdf", "certify", "certify_alone", "check_disjoint",
-    "check_levels", "clopper_pearson", "exit_rule", "make_plan", "minimum_accepted", "paper_rule", "paper_walk",
-    "percent", "pilot_split", "promise", "sizes", "tallies", "tally_at", "walk", "why_void",
+    "N_GRID_MAX", "START_SHARE", "Certificate", "Condition", "Covered", "Plan", "Recording", "Row", "Tallies",
+    "Tally", "Walk", "accepted_for_power", "advice", "at_exit", "binomial_cdf", "certify", "certify_alone",
+    "check_disjoint", "check_levels", "clopper_pearson", "exit_rule", "make_plan", "minimum_accepted", "paper_rule",
+    "paper_walk", "percent", "pilot_index", "pilot_split", "promise", "sizes", "tallies", "tally_at", "thresholds",
+    "walk", "walk_all", "why_void",
 ]  # fmt: skip

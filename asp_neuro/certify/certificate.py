@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,12 @@ import numpy as np
 
 from asp_neuro import plain
 from asp_neuro.certify.bounds import binomial_cdf, check_inside, check_levels, clopper_pearson, percent
-from asp_neuro.certify.plan import N_GRID, Plan, Walk, check_enough, make_plan, walk
+from asp_neuro.certify.plan import N_GRID, Condition, Plan, Walk, check_enough, limits_of, make_plan, walk_all
 from asp_neuro.certify.recording import Recording, Tallies, tallies
 from asp_neuro.errors import InputError, UsageError
 from asp_neuro.grid import ARITHMETIC
 from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.familiarity import Familiarity
 
 PILOT_SHARE = 4  # one calibration sample in so many plans when there is no validation split
 
@@ -33,6 +34,16 @@ class Row:
     p_value: float
     level: float
     passed: bool
+
+
+@dataclass(frozen=True)
+class Covered:
+    """A condition that the promise covers too, and what was counted under it, threshold by threshold."""
+
+    condition: Condition
+    points: int | None  # fewest distinct points of a copy; None: nobody counted
+    accepted: tuple[int, ...]
+    errors: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,8 @@ class Certificate:
     model_sha256: str
     table: tuple[Row, ...]
     arithmetic: int | None = plain.later(None)  # of the host that was recorded; None: made before it was noted
+    familiarity_sha256: str | None = plain.later(None)  # accepted is then: crossed, and familiar
+    covers: tuple[Covered, ...] = plain.later(())  # conditions beside clouds as they are
 
     def __post_init__(self) -> None:
         for name in ("alpha", "delta"):
@@ -74,6 +87,11 @@ class Certificate:
             raise InputError(f"certificate: certified is {self.certified} and the threshold is {self.threshold}")
         if not 0 <= self.n_errors <= self.n_accepted <= self.n:
             raise InputError(f"certificate: {self.n_errors} errors, {self.n_accepted} accepted of {self.n} do not fit")
+        for one in self.covers:
+            if not len(one.accepted) == len(one.errors) == len(self.table):
+                raise InputError(f"certificate: the counts under '{one.condition.name}' do not fit its table")
+            if not all(0 <= k <= n <= self.n for k, n in zip(one.errors, one.accepted)):
+                raise InputError(f"certificate: the counts under '{one.condition.name}' do not fit {self.n} samples")
         if self.threshold is not None and not 0 <= self.threshold < 1:
             raise InputError(f"certificate: threshold {self.threshold} is outside [0, 1)")
 
@@ -98,12 +116,23 @@ def certify(
     split: str = "calibration",
     seed: int | None = None,
     backend: str = "fast",
+    known: Familiarity | None = None,
+    cover: Mapping[Condition, Recording] | None = None,
+    points: Mapping[Condition, int] | None = None,
 ) -> Certificate:
-    """The loosest threshold that passes the planned walk, or none. One call per calibration set."""
+    """The loosest threshold that passes the planned walk, or none. One call per calibration set.
+
+    `known` and `cover` are those of the plan: the frozen familiarity, and the same samples under its conditions;
+    `points` is the fewest distinct points of a copy under each.
+    """
+    cover = cover or {}
     _check_pair(calibration, made, model_sha256, data_sha256)
-    found = tallies(calibration, np.array(made.grid))
-    tests = walk(found.errors, found.accepted, made)
-    table = _table(found, tests, made, calibration.n)
+    _check_conditions(made, known, tuple(cover))
+    grid = np.array(made.grid)
+    limits = limits_of(known, made.grid, made.exit_threshold)
+    counts = [tallies(one, grid, limits) for one in (calibration, *cover.values())]
+    tests = walk_all([(one.errors, one.accepted) for one in counts], made)
+    table = _table(counts, tests, made, calibration.n)
     passed = [row for row in table if row.passed]
     chosen = passed[-1] if passed else None  # the loosest
     falls = _falls(table)
@@ -132,6 +161,11 @@ def certify(
         model_sha256=model_sha256,
         table=table,
         arithmetic=ARITHMETIC,
+        familiarity_sha256=made.familiarity_sha256,
+        covers=tuple(
+            Covered(what, (points or {}).get(what), tuple(one.accepted.tolist()), tuple(one.errors.tolist()))
+            for what, one in zip(cover, counts[1:], strict=True)
+        ),
     )
 
 
@@ -149,18 +183,24 @@ def certify_alone(
 ) -> tuple[Plan, Certificate]:
     """Without a validation split: a seeded quarter of the calibration samples plans, the others test."""
     pilot, rest = pilot_split(calibration, seed)
-    hashes = {"model_sha256": model_sha256, "data_sha256": data_sha256}
+    hashes: dict[str, Any] = {"model_sha256": model_sha256, "data_sha256": data_sha256}
     made = make_plan(pilot, alpha, delta, rest.n, n_grid=n_grid, source="pilot", seed=seed, **hashes)
     return made, certify(rest, made, split=split, seed=seed, backend=backend, **hashes)
 
 
 def pilot_split(calibration: Recording, seed: int) -> tuple[Recording, Recording]:
     """A random quarter of the samples, and the others."""
-    n_pilot = calibration.n // PILOT_SHARE
+    first, rest = pilot_index(calibration.n, seed)
+    return calibration.subset(first), calibration.subset(rest)
+
+
+def pilot_index(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which of n samples these are, and the others."""
+    n_pilot = n // PILOT_SHARE
     if n_pilot == 0:
-        raise InputError(f"{calibration.n} calibration samples: at least {PILOT_SHARE} are needed to plan on a share")
-    order = np.random.default_rng(seed).permutation(calibration.n)
-    return calibration.subset(np.sort(order[:n_pilot])), calibration.subset(np.sort(order[n_pilot:]))
+        raise InputError(f"{n} calibration samples: at least {PILOT_SHARE} are needed to plan on a share")
+    order = np.random.default_rng(seed).permutation(n)
+    return np.sort(order[:n_pilot]), np.sort(order[n_pilot:])
 
 
 def paper_rule(calibration: Recording, grid: Iterable[float], alpha: float = 0.05, delta: float = 0.05) -> float | None:
@@ -172,8 +212,10 @@ def paper_rule(calibration: Recording, grid: Iterable[float], alpha: float = 0.0
     return float(passed[-1]) if passed.size else None
 
 
-def _table(found: Tallies, tests: Walk, made: Plan, n: int) -> tuple[Row, ...]:
-    bounds = clopper_pearson(found.errors, found.accepted, tests.level)
+def _table(counts: Sequence[Tallies], tests: Walk, made: Plan, n: int) -> tuple[Row, ...]:
+    """Counts of clouds as they are; p-value and bound are the largest of all conditions."""
+    found = counts[0]
+    bounds = np.max([clopper_pearson(one.errors, one.accepted, tests.level) for one in counts], axis=0)
     risks = np.divide(found.errors, found.accepted, out=np.zeros(len(bounds)), where=found.accepted > 0)
     columns = (found.accepted, found.errors, risks, bounds, found.accepted / n, found.mean_observations, *tests)
     rows = zip(made.grid, *(column.tolist() for column in columns))
@@ -192,15 +234,19 @@ def exit_rule(certificate: Certificate) -> ExitRule:
     """How to stop under a certificate; nothing certified: the whole budget."""
     if certificate.threshold is None:
         return ExitRule()
+    fewest = min((one.points for one in certificate.covers if one.points), default=None)
     if certificate.exit_threshold is None:
-        return ExitRule(certificate.threshold, certified=True)
-    return ExitRule(certificate.exit_threshold, certified=True, kappa=certificate.threshold)
+        return ExitRule(certificate.threshold, certified=True, fewest=fewest)
+    return ExitRule(certificate.exit_threshold, certified=True, kappa=certificate.threshold, fewest=fewest)
 
 
-def why_void(certificate: Certificate, made: Plan, model_sha256: str, name: str = "FILE") -> str | None:
+def why_void(
+    certificate: Certificate, made: Plan, model_sha256: str, name: str = "FILE", known: Familiarity | None = None
+) -> str | None:
     """Why a stored certificate does not hold for this model, and what to type then (for `name`); None: it holds."""
     reason = (
         _why_not_the_model(certificate, made, model_sha256)
+        or _why_not_the_familiarity(certificate, made, model_sha256, known)
         or _why_not_the_arithmetic(certificate, made)
         or _why_not_the_walk(certificate, made)
     )
@@ -218,6 +264,22 @@ def _why_not_the_model(certificate: Certificate, made: Plan, model_sha256: str) 
     return None
 
 
+def _why_not_the_familiarity(
+    certificate: Certificate, made: Plan, model_sha256: str, known: Familiarity | None
+) -> str | None:
+    """The frozen rule that stood inside the calibration must be the one that is used."""
+    found = None if known is None else known.sha256
+    for name, stored in (("certificate", certificate.familiarity_sha256), ("plan", made.familiarity_sha256)):
+        if stored != found:
+            words = [value[:12] if value else "none" for value in (stored, found)]
+            return f"the {name} was made with familiarity {words[0]}, the stored one is {words[1]}"
+    if known is not None and known.model_sha256 != model_sha256:
+        return f"the familiarity was made for model {known.model_sha256[:12]}, this one is {model_sha256[:12]}"
+    if known is not None and known.arithmetic != ARITHMETIC:
+        return f"the familiarity was made under arithmetic {known.arithmetic}, this program computes with {ARITHMETIC}"
+    return None
+
+
 def _why_not_the_arithmetic(certificate: Certificate, made: Plan) -> str | None:
     """Under another arithmetic margins and orders come out otherwise: what was counted is not what would run here."""
     for name, number in (("certificate", certificate.arithmetic), ("plan", made.arithmetic)):
@@ -232,8 +294,11 @@ def _why_not_the_walk(certificate: Certificate, made: Plan) -> str | None:
     thresholds = tuple(row.threshold for row in certificate.table)
     if thresholds != made.grid or (certificate.alpha, certificate.delta) != (made.alpha, made.delta):
         return "the certificate's table does not have the plan's thresholds, alpha and delta"
+    if tuple(one.condition for one in certificate.covers) != made.cover:
+        return "the certificate does not cover the conditions of its plan"
     counts = np.array([(row.errors, row.accepted) for row in certificate.table])
-    passed = np.flatnonzero(walk(counts[:, 0], counts[:, 1], made).passed)
+    others = [(np.array(one.errors), np.array(one.accepted)) for one in certificate.covers]
+    passed = np.flatnonzero(walk_all([(counts[:, 0], counts[:, 1]), *others], made).passed)
     follows = made.grid[passed[-1]] if passed.size else None
     if follows != certificate.threshold:
         return f"the certificate says threshold {certificate.threshold}, its own table gives {follows}"
@@ -254,9 +319,12 @@ def promise(certificate: Certificate) -> str:
     else:
         which = f"answers whose margin at the stop is above {certificate.threshold:.4f}"
         others = "other answers carry no promise"
+    ways = ", ".join(one.condition.name for one in certificate.covers)
+    changed = f", as they are and under each of these conditions: {ways}" if ways else ""
+    unlike = "" if certificate.familiarity_sha256 is None else "; nor does one whose cloud is unfamiliar"
     return (
         f"With {sure} confidence in this calibration, at most {risk} of the {which} are wrong in the long run, for new"
-        f" clouds drawn independently from the same source; {others}."
+        f" clouds drawn independently from the same source{changed}; {others}{unlike}."
     )
 
 
@@ -268,6 +336,14 @@ def check_disjoint(calibration: Collection[str], other: Collection[str], name: s
             f"{len(shared)} of {len(calibration)} calibration samples are also in the {name} data (for one:"
             f" {min(shared)[:12]}); a certificate needs samples that nothing was fitted to"
         )
+
+
+def _check_conditions(made: Plan, known: Familiarity | None, cover: tuple[Condition, ...]) -> None:
+    if made.familiarity_sha256 != (None if known is None else known.sha256):
+        raise UsageError("the plan was made with another familiarity than the one that is to be used")
+    if made.cover != cover:
+        names = [", ".join(one.name for one in which) or "none" for which in (made.cover, cover)]
+        raise UsageError(f"the plan covers the conditions {names[0]}; the recordings are of {names[1]}")
 
 
 def _check_pair(calibration: Recording, made: Plan, model_sha256: str, data_sha256: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,11 +14,22 @@ from asp_neuro.certify.bounds import binomial_cdf, check_inside, check_levels, f
 from asp_neuro.certify.recording import Recording, tallies
 from asp_neuro.errors import InputError, UsageError
 from asp_neuro.grid import ARITHMETIC
+from asp_neuro.model.familiarity import Familiarity
 
 START_SHARE = 0.8  # of delta, at the planned start; the rest is spread over the grid
 N_GRID = 100  # thresholds at validation coverage 1 %, 2 %, ..., 100 %
 N_GRID_MAX = 100_000
 N_WARN, N_ADVISED, N_COMFORTABLE = 300, 600, 1200  # calibration samples
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How copies of clouds are changed: a kind and an amount (`scenes/conditions.py`), and the seed of the draw."""
+
+    name: str
+    kind: str
+    amount: float
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,9 @@ class Plan:
     model_sha256: str
     data_sha256: str
     arithmetic: int | None = plain.later(None)  # of the host that planned; None: made before it was noted
+    familiarity_sha256: str | None = plain.later(None)  # None: none is asked for
+    cover: tuple[Condition, ...] = plain.later(())  # conditions that are tested too, beside clouds as they are
+    dropped: tuple[str, ...] = plain.later(())  # conditions that were asked for, and why they are not covered
 
     def __post_init__(self) -> None:
         for name in ("alpha", "delta"):
@@ -74,15 +89,25 @@ def make_plan(
     seed: int | None = None,
     model_sha256: str = "",
     data_sha256: str = "",
+    known: Familiarity | None = None,
+    cover: Mapping[Condition, Recording] | None = None,
+    dropped: Sequence[str] = (),
 ) -> Plan:
-    """Thresholds and shares from samples that calibrate nothing; refused where n_calibration can certify nothing."""
+    """Thresholds and shares from samples that calibrate nothing; refused where n_calibration can certify nothing.
+
+    `cover` are copies of the same samples under other conditions: the start is where the hardest of all is likeliest to
+    pass. With `known` only familiar samples are accepted.
+    """
     check_levels(alpha, delta)
     if not 1 <= n_grid <= N_GRID_MAX:
         raise UsageError(f"{n_grid} thresholds: the grid takes 1 to {N_GRID_MAX}")
-    grid = _grid(validation, n_grid)
-    found = tallies(validation, grid)
-    risk = (found.errors + 1) / (found.accepted + 2)
-    start = int(np.argmax((alpha - risk) * np.sqrt(n_calibration * found.accepted / validation.n)))
+    grid = thresholds(validation, n_grid)
+    limits = limits_of(known, grid, validation.exit_threshold)
+    hope = [
+        (alpha - (found.errors + 1) / (found.accepted + 2)) * np.sqrt(n_calibration * found.accepted / validation.n)
+        for found in (tallies(one, grid, limits) for one in (validation, *(cover or {}).values()))
+    ]
+    start = int(np.argmax(np.min(hope, axis=0)))
     shares = np.full(len(grid), (1 - START_SHARE) / len(grid))
     shares[start] += START_SHARE
     made = Plan(
@@ -99,12 +124,15 @@ def make_plan(
         model_sha256=model_sha256,
         data_sha256=data_sha256,
         arithmetic=ARITHMETIC,
+        familiarity_sha256=None if known is None else known.sha256,
+        cover=tuple(cover or {}),
+        dropped=tuple(dropped),
     )
     check_enough(n_calibration, made)
     return made
 
 
-def _grid(validation: Recording, n_grid: int) -> np.ndarray:
+def thresholds(validation: Recording, n_grid: int = N_GRID) -> np.ndarray:
     """Thresholds at validation coverage 1/n_grid, ..., 1: halfway between neighbouring recorded margins of any step."""
     highest = np.sort(validation.margins.max(axis=0))[::-1]  # [n]
     rank = (np.arange(1, n_grid + 1) * validation.n + n_grid - 1) // n_grid  # coverage j/n_grid, rounded up
@@ -118,6 +146,19 @@ def _grid(validation: Recording, n_grid: int) -> np.ndarray:
     return np.asarray(np.where(middle < upper, middle, lower))  # neighbours in the last bit: the lower one
 
 
+def limits_of(
+    known: Familiarity | None, grid: np.ndarray | Sequence[float], exit_threshold: float | None
+) -> Sequence[float] | None:
+    """The limit of familiarity at each threshold of a grid: of J.1, where the exit stays, one for all."""
+    if known is None:
+        return None
+    if exit_threshold is not None:
+        return [known.limit(exit_threshold)] * len(grid)
+    if tuple(grid) != known.exits:
+        raise UsageError("the familiarity was made for other exit thresholds than the plan's")
+    return known.limits
+
+
 class Walk(NamedTuple):
     """The tests in order, strict to loose: [G, ...] each."""
 
@@ -128,11 +169,25 @@ class Walk(NamedTuple):
 
 def walk(errors: np.ndarray, accepted: np.ndarray, made: Plan) -> Walk:
     """The planned fallback walk over [G, ...] counts: a level is handed on where the test before it passed."""
-    p_value = binomial_cdf(errors, accepted, made.alpha)
+    return walk_all([(errors, accepted)], made)
+
+
+def walk_all(counts: Sequence[tuple[np.ndarray, np.ndarray]], made: Plan) -> Walk:
+    """The same over errors and accepted under several conditions: a test passes if it passes under each.
+
+    The null is "under some condition the risk is above alpha". Under such a one its own p-value is valid, and the
+    largest of all is no smaller: it is a p-value of that null, at the full level, whatever the copies share.
+    """
+    p_value = np.max([binomial_cdf(errors, accepted, made.alpha) for errors, accepted in counts], axis=0)
+    return fallback(p_value, made.shares, made.delta)
+
+
+def fallback(p_value: np.ndarray, shares: Sequence[float], delta: float) -> Walk:
+    """The walk over p-values [G, ...] of whatever test: valid for any dependence between them."""
     level, passed = np.empty_like(p_value), np.empty(p_value.shape, dtype=bool)
     carried = np.zeros(p_value.shape[1:])
-    for j, share in enumerate(made.shares):
-        level[j] = made.delta * share + carried
+    for j, share in enumerate(shares):
+        level[j] = delta * share + carried
         passed[j] = p_value[j] <= level[j]
         carried = np.where(passed[j], level[j], 0.0)
     return Walk(p_value, level, passed)

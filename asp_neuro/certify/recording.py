@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,12 +17,15 @@ class Recording:
     """The deployed system at full budget, once per sample; every threshold follows from it. All arrays [T, n].
 
     `observations` counts what was seen up to each row (1..T unless given). `exit_threshold` is set by `at_exit` only.
+    `strange` [T + 1, n] is the score of familiarity of a stop at each row, the last one for a stop that crosses
+    nothing; None: nobody asked. After `at_exit` it is [1, n].
     """
 
     margins: np.ndarray
     correct: np.ndarray
     observations: np.ndarray | None = None
     exit_threshold: float | None = None
+    strange: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         margins = np.array(self.margins, dtype=np.float64)
@@ -43,6 +47,9 @@ class Recording:
         for name, array in (("margins", margins), ("correct", correct), ("observations", observations)):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
+        rows = len(margins) + (self.exit_threshold is None)
+        if self.strange is not None and self.strange.shape != (rows, margins.shape[1]):
+            raise InputError(f"recording: strange has shape {self.strange.shape}, expected {(rows, margins.shape[1])}")
 
     @classmethod
     def from_predictions(cls, margins: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> Recording:
@@ -60,8 +67,9 @@ class Recording:
     def subset(self, index: np.ndarray) -> Recording:
         """The samples at `index`, in that order, repeats allowed."""
         assert self.observations is not None
+        strange = None if self.strange is None else self.strange[:, index]
         return Recording(
-            self.margins[:, index], self.correct[:, index], self.observations[:, index], self.exit_threshold
+            self.margins[:, index], self.correct[:, index], self.observations[:, index], self.exit_threshold, strange
         )
 
 
@@ -88,7 +96,8 @@ def at_exit(recording: Recording, exit_threshold: float) -> Recording:
     steps = first_crossing(recording.margins, exit_threshold)
     stop = np.where(steps == NEVER, len(recording.margins) - 1, steps)[None]  # [1, n]
     rows = [np.take_along_axis(a, stop, 0) for a in (recording.margins, recording.correct, recording.observations)]
-    return Recording(rows[0], rows[1], rows[2], float(exit_threshold))
+    strange = None if recording.strange is None else recording.strange[steps, np.arange(recording.n)][None]
+    return Recording(rows[0], rows[1], rows[2], float(exit_threshold), strange)
 
 
 class Tallies(NamedTuple):
@@ -119,8 +128,8 @@ class Tally:
         return self.errors / self.accepted if self.accepted else None
 
 
-def tallies(recording: Recording, grid: np.ndarray) -> Tallies:
-    """All thresholds of a strict-to-loose grid at once.
+def tallies(recording: Recording, grid: np.ndarray, limits: Sequence[float] | None = None) -> Tallies:
+    """All thresholds of a strict-to-loose grid at once; `limits`: of familiarity, above which nothing is accepted.
 
     With the running maximum of the margins, sample i stops at step t for exactly the thresholds that t crosses and t-1
     does not: a stretch of the sorted grid. Stretches are added up by their ends.
@@ -143,12 +152,28 @@ def tallies(recording: Recording, grid: np.ndarray) -> Tallies:
     whole_budget = recording.observations[-1].astype(np.float64)  # [n]
     spent = np.cumsum(np.bincount(reach[-1], whole_budget, size + 1))[:size][::-1]
     seen = total(recording.observations) + spent
+    if limits is not None:
+        return Tallies(*_familiar(recording, np.asarray(grid, dtype=np.float64), limits), seen / recording.n)
     return Tallies(accepted.astype(np.int64), total(~recording.correct).astype(np.int64), seen / recording.n)
 
 
-def tally_at(recording: Recording, tau: float) -> Tally:
+def _familiar(recording: Recording, grid: np.ndarray, limits: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """[G] accepted and wrong among those that cross and are familiar there."""
+    if recording.strange is None:
+        raise UsageError("the recording does not say how familiar its samples are")
+    who = np.arange(recording.n)
+    accepted, errors = np.zeros(len(grid), dtype=np.int64), np.zeros(len(grid), dtype=np.int64)
+    for j, (tau, limit) in enumerate(zip(grid, limits, strict=True)):
+        steps = first_crossing(recording.margins, tau)
+        taken = (steps != NEVER) & (recording.strange[steps, who] <= limit)
+        accepted[j] = taken.sum()
+        errors[j] = (taken & ~recording.correct[steps, who]).sum()
+    return accepted, errors
+
+
+def tally_at(recording: Recording, tau: float, limit: float | None = None) -> Tally:
     """One threshold: how many are accepted, how many of these are wrong, how many observations all take."""
-    found = tallies(recording, np.array([tau]))
+    found = tallies(recording, np.array([tau]), None if limit is None else [limit])
     return Tally(
         float(tau), recording.n, int(found.accepted[0]), int(found.errors[0]), float(found.mean_observations[0])
     )

@@ -41,7 +41,8 @@ MARGIN_BITS = 30
 
 def on_grid(x: np.ndarray, bits: int) -> np.ndarray:
     """Rounded to multiples of 2^-bits, halves to even."""
-    return np.asarray(np.rint(x * 2.0**bits) / 2.0**bits)
+    steps = np.multiply(x, 2.0**bits)
+    return np.asarray(np.multiply(np.rint(steps), 2.0**-bits))
 
 
 def rounded_shift(x: np.ndarray, bits: int) -> np.ndarray:
@@ -49,9 +50,13 @@ def rounded_shift(x: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray(np.floor(x * 2.0**-bits + 0.5))
 
 
-def to_range(x: np.ndarray, low: float, high: float) -> np.ndarray:
+def to_range(x: np.ndarray, low: np.ndarray | float, high: np.ndarray | float) -> np.ndarray:
     """Down to whole numbers, within limits, in place."""
-    np.floor(x, out=x)
+    return within(np.floor(x, out=x), low, high)
+
+
+def within(x: np.ndarray, low: np.ndarray | float, high: np.ndarray | float) -> np.ndarray:
+    """Limited, in place; many times as quick for few numbers as np.clip."""
     np.maximum(x, low, out=x)
     return np.minimum(x, high, out=x)
 
@@ -140,10 +145,16 @@ def normalise_int(x: np.ndarray, gain: np.ndarray, bias: np.ndarray, bits: int) 
     In int64, or in float64 where n^2 x^2 stays below 2^53.
     """
     width = x.shape[1]
-    total = x.sum(axis=1, keepdims=True)
-    spread = width * (x * x).sum(axis=1, keepdims=True) - total * total
-    root = np.sqrt(spread.astype(np.float64) + EPSILON * (width * 2.0**bits) ** 2)
-    return np.asarray((width * x - total).astype(np.float64) / root * gain + bias)
+    total = np.add.reduce(x, axis=1, keepdims=True)
+    spread = width * np.add.reduce(x * x, axis=1, keepdims=True) - total * total
+    root = np.sqrt(spread.astype(np.float64, copy=False) + EPSILON * (width * 2.0**bits) ** 2)
+    centred = width * x
+    centred -= total
+    out: np.ndarray = centred.astype(np.float64, copy=False)
+    out /= root
+    out *= gain
+    out += bias
+    return np.asarray(out)
 
 
 def gate(z: np.ndarray) -> np.ndarray:
@@ -166,8 +177,9 @@ def exp(x: np.ndarray) -> np.ndarray:
     whole = np.rint(held * LOG2_E)
     held -= whole * LN2_HIGH
     held -= whole * LN2_LOW  # r = x - k ln 2
-    out = np.full_like(held, TAYLOR[-1])
-    for coefficient in TAYLOR[-2::-1]:
+    out = held * TAYLOR[-1]
+    out += TAYLOR[-2]
+    for coefficient in TAYLOR[-3::-1]:
         out *= held
         out += coefficient
     return np.asarray(np.ldexp(out, whole.astype(np.int32)))
@@ -175,8 +187,13 @@ def exp(x: np.ndarray) -> np.ndarray:
 
 def tanh(z: np.ndarray) -> np.ndarray:
     """tanh, element by element, rounded to 2^-TANH_BITS."""
-    decay = exp(-2.0 * np.abs(z))
-    out = (1.0 - decay) / (1.0 + decay)
-    np.rint(out * 2.0**TANH_BITS, out=out)
-    out /= 2.0**TANH_BITS
-    return np.asarray(np.copysign(out, z))
+    far = np.abs(z)
+    far *= -2.0
+    decay = exp(far)
+    out = 1.0 - decay
+    decay += 1.0
+    out /= decay
+    out *= 2.0**TANH_BITS
+    np.rint(out, out=out)
+    out *= 2.0**-TANH_BITS
+    return np.asarray(np.copysign(out, z, out=out))

@@ -17,14 +17,14 @@ from asp_neuro.grid.arithmetic import EXP_BITS, EXP_OPERATIONS, MARGIN_BITS, exp
 def probabilities(logits: np.ndarray) -> np.ndarray:
     """Softmax over the last axis, [..., C] -> [..., C], multiples of 2^-30."""
     weights = _weights(logits)
-    return on_grid(weights / weights.sum(axis=-1, keepdims=True), MARGIN_BITS)
+    return on_grid(weights / np.add.reduce(weights, axis=-1, keepdims=True), MARGIN_BITS)
 
 
 def margin(logits: np.ndarray) -> np.ndarray:
     """The top-two probability gap, [..., C] -> [...], multiples of 2^-30."""
     weights = _weights(logits)
     runner_up = np.partition(weights, -2, axis=-1)[..., -2]  # the best has weight 1
-    return on_grid((1.0 - runner_up) / weights.sum(axis=-1), MARGIN_BITS)
+    return on_grid((1.0 - runner_up) / np.add.reduce(weights, axis=-1), MARGIN_BITS)
 
 
 def margin_operations(n_classes: int) -> int:
@@ -37,6 +37,6 @@ def _weights(logits: np.ndarray) -> np.ndarray:
     values = np.asarray(logits, dtype=np.float64)
     if values.ndim == 0 or values.shape[-1] < 2:
         raise InputError(f"exit: logits of shape {np.shape(logits)}, a margin needs at least 2 classes")
-    if not np.isfinite(values).all():
+    if not np.logical_and.reduce(np.isfinite(values), axis=None):
         raise InputError(f"exit: {int((~np.isfinite(values)).sum())} of {values.size} logits are not finite")
-    return on_grid(exp(values - values.max(axis=-1, keepdims=True)), EXP_BITS)
+    return on_grid(exp(values - np.maximum.reduce(values, axis=-1, keepdims=True)), EXP_BITS)

@@ -23,6 +23,8 @@ class Belief:
         self.norm, self.units = norm, units
         self.bits = membrane_bits(largest, len(units))
         self.gain, self.bias = norm.values
+        self._units_a_step = units * 2.0**-self.bits
+        self._at_rest = self(np.zeros((1, len(units))))
         self.bound = norm.bound + 2.0**-BELIEF_BITS  # [H]
 
     @property
@@ -32,7 +34,7 @@ class Belief:
 
     def steps(self, membrane: np.ndarray) -> np.ndarray:
         """Membranes [b, H] as the head gives them -> int64 steps of the grid."""
-        return np.asarray(np.rint(membrane * 2.0**self.bits / self.units).astype(np.int64))
+        return np.asarray(np.rint(membrane / self._units_a_step).astype(np.int64))
 
     def __call__(self, membrane: np.ndarray) -> np.ndarray:
         """Membranes [b, H] as the head gives them -> beliefs [b, H], multiples of 2^-24."""
@@ -40,4 +42,4 @@ class Belief:
 
     def start(self, batch: int) -> np.ndarray:
         """The belief of a head at rest."""
-        return self(np.zeros((batch, len(self.units))))
+        return np.repeat(self._at_rest, batch, axis=0)

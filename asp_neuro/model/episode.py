@@ -50,14 +50,15 @@ class Played(NamedTuple):
 
 
 class Batch:
-    """A batch of scenes; carry and belief have a row for each one under way, view and visited for every scene."""
+    """A batch of scenes: view and geometry of all of them, everything else of those that are under way."""
 
     def __init__(self, model: Model, scenes: Any) -> None:
         n = len(scenes)
         self.model = model
         self.view = model.encoder.view(scenes)
         self.outlook = model.policy.outlook(self.view.descriptors)
-        self.rows = np.arange(n)  # those under way
+        self.geometry = self.outlook.geometry
+        self.rows = self.all = np.arange(n)
         self.going: np.ndarray | None = None  # rows of the last look that go on
         self.visited = np.zeros((n, model.spec.scene.n_places), dtype=bool)
         self.carry = model.mixer.start(n)
@@ -68,8 +69,8 @@ class Batch:
         if order is not None:
             choice = Choice(order[self.rows, t - 1])
         else:
-            choice = self.model.policy.choose(self.belief, self.outlook, self.rows, self.visited[self.rows], t)
-        self.visited[self.rows, choice.place] = True
+            choice = self.model.policy.choose(self.belief, self.outlook, self.visited, t)
+        self.visited[self.all[: len(self.rows)], choice.place] = True
         return choice
 
     def look(
@@ -87,9 +88,10 @@ class Batch:
 
     def go_on(self, going: np.ndarray) -> None:
         """Go on with these rows only."""
-        self.going = np.flatnonzero(going)
+        self.going = going.nonzero()[0]
         if len(self.going) < len(going):
-            self.rows, self.carry, self.belief = self.rows[going], self.carry[going], self.belief[going]
+            self.rows, self.outlook, self.visited = self.rows[going], self.outlook.of(going), self.visited[going]
+            self.carry, self.belief = self.carry[going], self.belief[going]
 
 
 def episodes(
@@ -115,7 +117,7 @@ def episodes(
         if look.done.all():
             break
         batch.go_on(~look.done)
-    return Played(looks, batch.outlook.geometry, batch.view.macs)
+    return Played(looks, batch.geometry, batch.view.macs)
 
 
 def observations(story: Story[T], engine: Engine) -> Generator[None, None, T]:

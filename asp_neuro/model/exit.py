@@ -26,6 +26,7 @@ class ExitReason(Enum):
     CERTIFIED = ("certified", "The margin crossed the certified threshold: the certificate's promise covers it.")
     THRESHOLD = ("threshold", "The margin crossed a threshold that no valid certificate backs: no promise.")
     BUDGET = ("budget", "The budget was spent before the margin crossed the threshold: no promise.")
+    UNFAMILIAR = ("unfamiliar", "The cloud is not like those that the model knows: no promise.")
 
     def __new__(cls, word: str, sentence: str) -> ExitReason:
         member = object.__new__(cls)
@@ -56,11 +57,13 @@ class ExitRule:
 
     `tau` None reads the whole budget; `certified` says whether a certificate stands behind the threshold; `kappa` is
     J.1's acceptance: the promise is then for the answers whose margin at the stop exceeds it, whatever made them stop.
+    `fewest` is the number of distinct points from which on the promise holds; None: as many as the model was made with.
     """
 
     tau: float | None = None
     certified: bool = False
     kappa: float | None = None
+    fewest: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("tau", self.tau), ("kappa", self.kappa)):

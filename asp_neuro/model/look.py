@@ -52,6 +52,7 @@ class Answer:
     points: int | None = None  # distinct points of a cloud that were seen; None: nobody counted (see `promise.py`)
     dropped: int = 0  # points that were NaN or inf
     removed: int = 0  # points that cleaning took for strays
+    unfamiliar: str | None = None  # why the scene is not like those that the model knows; None: it is, or nobody asked
     notes: tuple[str, ...] = ()  # sentences about the cloud, and what they mean for the promise
     class_name: str | None = None  # None: nobody named it, or many targets
 
@@ -70,7 +71,7 @@ class Answer:
             "points": self.points,
             "dropped": self.dropped,
             "removed": self.removed,
-            "unfamiliar": None,
+            "unfamiliar": self.unfamiliar,
             "notes": list(self.notes),
         }
 
@@ -114,7 +115,7 @@ def answers(
         )
         for row, *seen in zip(look.rows.tolist(), *columns, strict=True):
             traces[row].append(tuple(seen))
-        ends = np.flatnonzero(look.done)
+        ends = look.done.nonzero()[0]
         if ends.size:
             shares = task.shares(look.logits[ends])
             for place, at in enumerate(ends):
@@ -134,7 +135,10 @@ def _answer(
 ) -> Answer:
     order, labels, margins = zip(*trace, strict=True)
     label = labels[-1]
-    probability = np.take_along_axis(shares, np.asarray(label)[..., None], axis=-1)[..., 0]
+    if shares.ndim == 1:
+        probability = shares[label]
+    else:
+        probability = np.take_along_axis(shares, np.asarray(label)[..., None], axis=-1)[..., 0]
     return Answer(
         label=label,
         probability=float(probability) if probability.ndim == 0 else probability,

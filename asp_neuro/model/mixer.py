@@ -21,7 +21,16 @@ from typing import NamedTuple
 import numpy as np
 
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.arithmetic import SIGNED_MAX, Linear, gate, norm_operations, normalise_int, rounded_shift, to_range
+from asp_neuro.grid.arithmetic import (
+    SIGNED_MAX,
+    Linear,
+    gate,
+    norm_operations,
+    normalise_int,
+    rounded_shift,
+    to_range,
+    within,
+)
 from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, Norm, check, part
 from asp_neuro.heads.bits import DRIVE_MAX
@@ -32,6 +41,7 @@ CARRY_BITS = 4  # what the carry has beyond v's unit
 VALUE_MAX = 2.0**11 - 1.0  # of v, c and skip
 SKIP_SHIFT_MAX = 24
 GATES = np.rint(gate(np.arange(-128, 128) * GATE_STEP) * 2.0**FRACTION_BITS)  # of a + 128
+_GATES_BY_STEP = np.roll(GATES, -128)  # of a: what is below 0 stands at the end, where a negative index looks
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,9 @@ class Mixer:
         self.spec = spec
         self.project = Linear("mixer: gates", spec.gates, SIGNED_MAX)
         self.embedding, self.drive_norm = spec.embedding.values, spec.drive.values
+        self.limit = np.repeat([SIGNED_MAX, VALUE_MAX], [2 * spec.width, 3 * spec.width]).astype(
+            np.float32
+        )  # of each gate
         self.room = 26 - int(np.frexp(float(spec.width))[1])  # bits b with D^2 2^(2 b) < 2^53
 
     def start(self, batch: int) -> np.ndarray:
@@ -96,25 +109,31 @@ class Mixer:
 
     def gates(self, embedding: np.ndarray) -> Gates:
         """Embeddings [b, w], whole numbers of 8 bits -> what they ask of the carry."""
-        normed = np.rint(normalise_int(embedding.astype(np.float64), *self.embedding, 0))
-        out = self.project(np.clip(normed, -SIGNED_MAX, SIGNED_MAX).astype(np.float32))
+        normed = normalise_int(embedding.astype(np.float64), *self.embedding, 0)
+        within(np.rint(normed, out=normed), -SIGNED_MAX, SIGNED_MAX)
+        out = self.project(normed.astype(np.float32))
         out += self.project.bias
+        to_range(out, -self.limit, self.limit)
         d = self.spec.width
-        keep, write = _split(GATES[to_range(out[:, : 2 * d], -SIGNED_MAX, SIGNED_MAX).astype(np.intp) + 128], 2)
-        value, read, skip = _split(to_range(out[:, 2 * d :], -VALUE_MAX, VALUE_MAX).astype(np.float64), 3)
+        keep, write = _split(_GATES_BY_STEP.take(out[:, : 2 * d].astype(np.intp)), 2)
+        value, read, skip = _split(out[:, 2 * d :].astype(np.float64), 3)
         return Gates(keep, rounded_shift(write * value, FRACTION_BITS - CARRY_BITS), read, skip)
 
     def advance(self, carry: np.ndarray, gates: Gates) -> tuple[np.ndarray, np.ndarray]:
         """One step of the carry [b, D]: the drive and the carry after."""
-        carry = rounded_shift(gates.keep * carry, FRACTION_BITS) + gates.write
-        return self.drive(gates.read * carry + gates.skip * 2.0**self.spec.skip_shift), carry
+        carry = rounded_shift(gates.keep * carry, FRACTION_BITS)
+        carry += gates.write
+        mixed = gates.skip * 2.0**self.spec.skip_shift
+        mixed += gates.read * carry
+        return self.drive(mixed), carry
 
     def drive(self, mixed: np.ndarray) -> np.ndarray:
         """What is read from the carry [b, D], whole numbers -> drive_int [b, D], whole numbers."""
-        _, exponent = np.frexp(np.abs(mixed).max(axis=1, keepdims=True))  # largest < 2^exponent
-        steps = np.floor(np.ldexp(mixed, np.minimum(self.room - exponent, 0)) + 0.5)
-        normed = np.rint(normalise_int(steps, *self.drive_norm, 0))
-        return np.asarray(np.clip(normed, -DRIVE_MAX, DRIVE_MAX))
+        _, exponent = np.frexp(np.maximum.reduce(np.abs(mixed), axis=1, keepdims=True))  # largest < 2^exponent
+        steps = np.ldexp(mixed, np.minimum(self.room - exponent, 0))
+        steps += 0.5
+        normed = normalise_int(np.floor(steps, out=steps), *self.drive_norm, 0)
+        return within(np.rint(normed, out=normed), -DRIVE_MAX, DRIVE_MAX)
 
 
 def _split(values: np.ndarray, n: int) -> np.ndarray:

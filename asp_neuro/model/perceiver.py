@@ -15,6 +15,7 @@ from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.heads.verdict import Verdict, hit_place, hit_words
 from asp_neuro.model.episode import Played, Story, episodes, observations, play
 from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.familiarity import Familiarity
 from asp_neuro.model.look import Answer, Look, Observation, answers, observation
 from asp_neuro.model.promise import covered, take_inputs
 from asp_neuro.model.spec import Model, ModelSpec
@@ -29,6 +30,7 @@ class Perceiver:
 
     spec: ModelSpec
     exit_rule: ExitRule = field(default_factory=ExitRule)
+    familiarity: Familiarity | None = None  # None: no cloud is called unfamiliar
 
     def __repr__(self) -> str:
         what, rule = f"{self.spec.scene.kind}, {self.spec.task.kind}", self.exit_rule
@@ -73,7 +75,7 @@ class Perceiver:
             scenes = self.scenes(stacked(part))
             if len(scenes) != len(part):
                 raise UsageError(f"{len(part)} inputs became {len(scenes)} scenes; pass the inputs one by one")
-            told += covered(self.answers(scenes), scenes, self.spec, self.exit_rule, part)
+            told += covered(self.answers(scenes), scenes, self.spec, self.exit_rule, part, self.familiarity)
         return told[0] if one else told
 
     def _take_one(self, points: Any, up: str, drop_invalid: bool) -> list[Intake]:
@@ -125,7 +127,7 @@ class Perceiver:
         """The answer for one cloud, as in a call, in exact arithmetic; see `replay`."""
         taken, rule = self._take_one(points, up, drop_invalid), self.exit_rule if exit_rule is None else exit_rule
         scenes = self.scenes(stacked(taken))
-        return covered(self.replay(scenes, rule), scenes, self.spec, rule, taken)[0]
+        return covered(self.replay(scenes, rule), scenes, self.spec, rule, taken, self.familiarity)[0]
 
     def replay(self, scenes: Any, exit_rule: ExitRule | None = None, order: np.ndarray | None = None) -> list[Answer]:
         """The answers with the head in exact arithmetic, neither truncated nor clipped, on the same host.

@@ -97,6 +97,10 @@ class Outlook(NamedTuple):
     geometry: np.ndarray  # [n, M, d] W_g g
     first: np.ndarray | None  # [n, M] scores of the first look, if it has a scorer of its own
 
+    def of(self, rows: np.ndarray) -> Outlook:
+        """Of some scenes only."""
+        return Outlook(self.geometry[rows], None if self.first is None else self.first[rows])
+
 
 class Policy:
     """Ready to run on beliefs and descriptors within their bounds."""
@@ -130,7 +134,8 @@ class Policy:
         """Descriptors [n, M, g] -> scores [n, M] of the first look, if it has a scorer of its own."""
         if self.spec.first is None:
             return None
-        ends = np.concatenate([descriptors.min(axis=1), descriptors.max(axis=1)], axis=1)
+        reach = (np.minimum.reduce(descriptors, axis=1), np.maximum.reduce(descriptors, axis=1))
+        ends = np.concatenate(reach, axis=1)
         outline = self.first_ends(ends) + self.first.bias
         return self.first_score(tanh(self.first_own(descriptors) + outline[:, None]))[..., 0]
 
@@ -141,11 +146,11 @@ class Policy:
             z = self.from_belief(belief)[:, None, :] + geometry
         return np.asarray(self.score(tanh(z))[..., 0])
 
-    def choose(self, belief: np.ndarray, outlook: Outlook, rows: np.ndarray, visited: np.ndarray, t: int) -> Choice:
-        """The best-scored place of each scene under way (rows [b] of the batch; visited [b, M]) at observation t."""
+    def choose(self, belief: np.ndarray, outlook: Outlook, visited: np.ndarray, t: int) -> Choice:
+        """The best-scored place of each scene (all have b rows; visited is [b, M]) at observation t."""
         if t == 1 and outlook.first is not None:
-            return Choice(outlook.first[rows].argmax(axis=1), outlook.first[rows])
-        scores = self.scores(belief, outlook.geometry[rows])
+            return Choice(outlook.first.argmax(axis=1), outlook.first)
+        scores = self.scores(belief, outlook.geometry)
         rivals = ~visited if self.spec.mask else np.ones_like(visited)
         place = np.where(rivals, scores, VISITED).argmax(axis=1)
         return Choice(place, scores, rivals if t > 1 else None)  # the first choice rests on no membrane

@@ -110,7 +110,7 @@ def recomputing(perceiver: Perceiver, scenes: Any, rule: ExitRule) -> Trace:
     while rows.size:
         visited = np.zeros((len(rows), model.spec.scene.n_places), dtype=bool)
         np.put_along_axis(visited, order, True, axis=1)
-        choice = model.policy.choose(belief, outlook, rows, visited, order.shape[1] + 1)
+        choice = model.policy.choose(belief, outlook.of(rows), visited, order.shape[1] + 1)
         order = np.column_stack([order, choice.place])
         drive_int, engine = from_rest(perceiver, scenes[rows], order, trace)
         belief = model.belief(engine.membranes[-1])

@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro.data.intake import Intake, n_used, take_all
+from asp_neuro.data.intake import Intake, left_out, n_strays, n_used, take_all
 from asp_neuro.errors import UsageError
+from asp_neuro.model import familiarity
 from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.model.familiarity import Familiarity
 from asp_neuro.model.look import Answer
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.scenes.base import SceneSpec
 from asp_neuro.scenes.cloud_encoder import CloudSpec
+
+STRAYS = 8  # one point in so many may be a stray, and left out, before the promise is withdrawn
 
 
 def take_inputs(given: Any, scene: SceneSpec, up: str = "y", drop_invalid: bool = False) -> tuple[list[Intake], bool]:
@@ -31,11 +35,17 @@ def take_inputs(given: Any, scene: SceneSpec, up: str = "y", drop_invalid: bool 
 
 
 def covered(
-    answers: Sequence[Answer], scenes: Any, spec: ModelSpec, rule: ExitRule, taken: Sequence[Intake]
+    answers: Sequence[Answer],
+    scenes: Any,
+    spec: ModelSpec,
+    rule: ExitRule,
+    taken: Sequence[Intake],
+    known: Familiarity | None = None,
 ) -> list[Answer]:
-    """Answers with what is known of their clouds; the promise is withdrawn where a cloud was short of points."""
+    """Answers with what is known of their clouds; the promise is withdrawn where a cloud is short or unfamiliar."""
     short = Shortness(np.stack([intake.points for intake in taken]), scenes, spec, rule)
-    return [short.told(i, answer, intake) for i, (answer, intake) in enumerate(zip(answers, taken, strict=True))]
+    all_told = [short.told(i, answer, intake) for i, (answer, intake) in enumerate(zip(answers, taken, strict=True))]
+    return familiarity.told(all_told, scenes, spec, rule, known)
 
 
 class Shortness:
@@ -43,24 +53,35 @@ class Shortness:
 
     def __init__(self, inputs: Any, scenes: Any, spec: ModelSpec, rule: ExitRule) -> None:
         self.rule, self.classes = rule, spec.classes
-        cloud = isinstance(spec.scene, CloudSpec)
         self.n_points = spec.scene.chunking.n_points if isinstance(spec.scene, CloudSpec) else 0
-        self.used: list[int] | None = n_used(inputs, scenes) if cloud else None
+        self.n_points = min(self.n_points, rule.fewest or self.n_points)
+        self.strays = [0] * len(inputs)
+        self.used: list[int] | None = None  # distinct points
+        if isinstance(spec.scene, CloudSpec):
+            self.strays = n_strays(inputs, scenes, spec.scene.chunking.strays)
+            self.used = n_used(inputs, scenes, self.strays)
 
     def told(self, index: int, answer: Answer, taken: Intake | None = None) -> Answer:
         """The answer of one of the clouds; `taken` is how it came in, None: from a data set."""
         notes = () if taken is None else taken.notes
         n = None if self.used is None else self.used[index]
-        if n is not None and n < self.n_points:
+        if gone := self.strays[index]:
+            notes = (*notes, left_out(gone))
+        if n is not None and self._short(index):
             notes = (*notes, self._note(n))
             answer = replace(answer, exit=without_promise(answer, self.rule))
-        dropped, removed = (0, 0) if taken is None else (taken.dropped, taken.removed)
+        dropped, removed = (0, gone) if taken is None else (taken.dropped, taken.removed + gone)
         name = self.classes[answer.label] if np.ndim(answer.label) == 0 else None
         return replace(answer, points=n, dropped=dropped, removed=removed, notes=notes, class_name=name)
 
     def share(self) -> float | None:
         """Of the clouds that are short; None: these are no clouds."""
-        return None if self.used is None else float(np.mean([n < self.n_points for n in self.used]))
+        return None if self.used is None else float(np.mean([self._short(i) for i in range(len(self.used))]))
+
+    def _short(self, index: int) -> bool:
+        """A few strays less do not make a cloud short: calibration clouds lose theirs too."""
+        assert self.used is not None
+        return self.used[index] + min(self.strays[index], self.n_points // STRAYS) < self.n_points
 
     def _note(self, n: int) -> str:
         what = f"{n} distinct points, fewer than the {self.n_points} of the clouds that"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,22 +14,29 @@ import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro import certify as certificates
-from asp_neuro import files
+from asp_neuro import files, plain
 from asp_neuro.bundle import Bundle
-from asp_neuro.certify import Certificate, Plan, Recording, monitor
+from asp_neuro.bundle.origin import Origin, read_origin
+from asp_neuro.certify import Certificate, Condition, Plan, Recording, familiarity
+from asp_neuro.certify import cover as covering
 from asp_neuro.certify.recording import check_known
-from asp_neuro.data import RANDOM, CloudSet, Intake, load_clouds, locate
+from asp_neuro.certify.used import Level, again, refuse_again, with_use
+from asp_neuro.data import RANDOM, CloudSet, Intake, load_clouds, locate, sampling_of
 from asp_neuro.data.clouds import first_repeat
 from asp_neuro.data.files import take_file
+from asp_neuro.data.fingerprints import alike
 from asp_neuro.data.intake import stacked
+from asp_neuro.data.own import recall, up_axis
 from asp_neuro.errors import CheckFailed, InputError, MissingError, UsageError
 from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.model.familiarity import Familiarity, told
 from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver, really_equal
 from asp_neuro.model.promise import Shortness
-from asp_neuro.report import progress, to_json
-from asp_neuro.runtime import energy, hardware, kinds
+from asp_neuro.report import progress, say
+from asp_neuro.runtime import energy, hardware, kinds, takes
 from asp_neuro.runtime.machine import BATCH, FAST, Machine, OnAnswer, fast_answers
+from asp_neuro.runtime.takes import Take
 from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.cloud_encoder import CloudSpec
 from asp_neuro.tasks.base import Task
@@ -94,9 +101,18 @@ class Deployed:
         return self.bundle.model.scene.scenes(samples.inputs, samples.names, keep and len(samples.names) > 1)
 
     @property
+    def origin(self) -> Origin:
+        return read_origin(self.bundle.origin)
+
+    @property
     def certificate(self) -> Certificate | None:
         stored = self.bundle.certificate
         return None if stored is None else Certificate.from_dict(stored)
+
+    @cached_property
+    def familiarity(self) -> Familiarity | None:
+        stored = self.bundle.familiarity
+        return None if stored is None else Familiarity.from_dict(stored)
 
     @property
     def plan(self) -> Plan | None:
@@ -117,7 +133,7 @@ def open_bundle(name: str | Path | None) -> Deployed:
 def load_perceiver(name: str | Path) -> Perceiver:
     """The Python way in: a bundle that answers, exiting at its certified threshold where it has a valid one."""
     deployed = open_bundle(name)
-    return Perceiver(deployed.bundle.model, exit_rule(deployed)[0])
+    return Perceiver(deployed.bundle.model, exit_rule(deployed)[0], deployed.familiarity)
 
 
 def exit_rule(
@@ -131,7 +147,7 @@ def exit_rule(
     found, plan = deployed.certificate, deployed.plan
     if found is None or plan is None or not found.certified:
         return ExitRule(), "no certificate in the bundle: the whole budget is read"
-    void = certificates.why_void(found, plan, deployed.sha256, deployed.name)
+    void = certificates.why_void(found, plan, deployed.sha256, deployed.name, deployed.familiarity)
     rule = certificates.exit_rule(found)
     if void is None:
         return rule, certificates.promise(found)
@@ -141,13 +157,14 @@ def exit_rule(
 
 
 def clouds_of(
-    deployed: Deployed, data: str | None, split: str, up: str | None, limit: int | None, seed: int = 0
+    deployed: Deployed, data: str | Path | None, split: str, up: str | None, limit: int | None, seed: int = 0
 ) -> CloudSet:
-    """The labelled clouds of the bundle's recipe, or of `data`."""
+    """The labelled clouds of the bundle's recipe, or of its own data, or of `data`."""
+    data, up = recall(deployed.origin.own, data, up)
     trained, how = deployed.bundle.recipe["data"], deployed.chunking
     place, rule = locate(trained["name"], data), trained.get("splits", RANDOM)
     classes = deployed.bundle.classes
-    found = load_clouds(place, split, n_points=how.n_points, up=up, seed=seed, classes=classes, splits=rule)
+    found = load_clouds(place, split, sampling=sampling_of(how), up=up, seed=seed, classes=classes, splits=rule)
     return found if limit is None else found.subset(np.arange(min(limit, len(found))))
 
 
@@ -163,10 +180,11 @@ def clouds_in_files(
     names = [str(path) for path in paths]
     if len(set(names)) < len(names):
         raise UsageError(f"--input names '{first_repeat(names)}' twice")
-    how, taken, broken = deployed.chunking, [], []
+    up = up_axis(deployed.origin.own, up)
+    how, taken, broken = sampling_of(deployed.chunking), [], []
     for path in names:
         try:
-            found = take_file(path, how.n_points, how.n_distinct, up=up or "y", seed=seed, drop_invalid=drop_invalid)
+            found = take_file(path, how, up=up or "y", seed=seed, drop_invalid=drop_invalid)
             taken.append(found)
         except InputError as error:
             broken.append(str(error))
@@ -221,14 +239,15 @@ def run(
     perceiver = deployed.perceiver
     scenes = deployed.scenes(samples, keep=taken is None)
     short = Shortness(samples.inputs, scenes, deployed.bundle.model, rule)
-    again = 0
+    known, again = deployed.familiarity, 0
 
     def heard(index: int, found: Answer) -> None:
         nonlocal again
         if recompute and not (found.verdict is not None and found.verdict.preserved):
             found = perceiver.replay(scenes[index : index + 1], rule)[0]
             again += 1
-        found = answers[index] = short.told(index, found, None if taken is None else taken[index])
+        found = short.told(index, found, None if taken is None else taken[index])
+        answers[index] = found = told([found], scenes[index : index + 1], deployed.bundle.model, rule, known)[0]
         if on_line is not None:
             on_line(line(samples.names[index], found, samples.labels[index], samples.classes))
 
@@ -274,6 +293,12 @@ def usage(deployed: Deployed, samples: Samples, rule: ExitRule, batch: int = BAT
     return energy.measure(deployed.perceiver, (scenes[start : start + batch] for start in starts), rule, source)
 
 
+def batches(deployed: Deployed, samples: Samples, batch: int = BATCH) -> list[Any]:
+    """The scenes of labelled inputs, batch after batch."""
+    scenes = deployed.scenes(samples)
+    return [scenes[start : start + batch] for start in range(0, len(scenes), batch)]
+
+
 def recorded_usage(deployed: Deployed, rule: ExitRule, missing: MissingError) -> energy.Usage:
     """The same from what the bundle stores, where its data are not at hand; without a record `missing` is raised."""
     b, found = deployed.bundle, deployed.certificate
@@ -316,32 +341,6 @@ def really_equal_share(perceiver: Perceiver, scenes: Any, rule: ExitRule, answer
     return float(np.mean([really_equal(ours, theirs) for ours, theirs in zip(answers, exact, strict=True)]))
 
 
-def feedback(path: Path, deployed: Deployed, samples: Samples, answers: list[Answer]) -> monitor.MonitorState:
-    """Tell the monitor which certified answers were right; its state is saved before anything is said about it."""
-    found = deployed.certificate
-    if found is None or not found.certified:
-        raise UsageError("--feedback watches certified answers, and this bundle has no certificate")
-    if (samples.labels < 0).any():
-        raise InputError(f"{samples.source}: --feedback needs the true class of every cloud")
-    state = _monitor_state(path, deployed.sha256, found.alpha)
-    certified = [i for i, a in enumerate(answers) if a.exit is ExitReason.CERTIFIED]
-    loss = losses(deployed.perceiver.model.task, [a.label for a in answers], samples.labels)
-    state = monitor.update_all(state, [bool(loss[i] > 0) for i in certified])
-    files.write_text(path, to_json(state.to_dict()) + "\n")
-    return state
-
-
-def _monitor_state(path: Path, model_sha256: str, alpha: float) -> monitor.MonitorState:
-    if not path.exists():
-        return monitor.start(model_sha256, alpha)
-    try:
-        state = monitor.MonitorState.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{path}' is no monitor state ({error}); move it away to start a new one") from None
-    monitor.check_belongs(state, model_sha256, alpha)
-    return state
-
-
 def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend: str) -> dict[str, Any]:
     certified = np.array([a.exit is ExitReason.CERTIFIED for a in answers])
     known = bool((samples.labels >= 0).all())
@@ -360,7 +359,7 @@ def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend
         "certified_risk": wrong,
         "wrong_among_certified": wrong,
         "promised_risk": promised,
-        "unfamiliar_share": None,
+        "unfamiliar_share": None if deployed.familiarity is None else reasons.count("unfamiliar") / len(reasons),
         "preserved_share": _preserved_share(answers),
         "exits": {reason.value: reasons.count(reason.value) for reason in ExitReason},
         "sha256": deployed.sha256,
@@ -369,21 +368,29 @@ def _report(deployed: Deployed, samples: Samples, answers: list[Answer], backend
 
 def record(deployed: Deployed, samples: Samples) -> Recording:
     """One full-budget pass of the deployed system over labelled scenes; right is where the task has no loss."""
+    return take(deployed, samples).recording
+
+
+def take(deployed: Deployed, samples: Samples, keep: bool = True) -> Take:
+    """The same, with what familiarity asks for; `keep`: the cut scenes on disk."""
     check_known(samples.labels)
-    perceiver = deployed.perceiver
-    answers = fast_answers(perceiver, deployed.scenes(samples), ExitRule())
-    margins = np.array([a.margins for a in answers]).T  # [T, n]
+    perceiver, scenes = deployed.perceiver, deployed.scenes(samples, keep)
+    answers = fast_answers(perceiver, scenes, ExitRule())
     steps = zip(*(a.labels for a in answers), strict=True)  # after each observation, a label of every scene
-    return Recording(margins, np.stack([losses(perceiver.model.task, step, samples.labels) == 0 for step in steps]))
+    right = np.stack([losses(perceiver.model.task, step, samples.labels) == 0 for step in steps])
+    return takes.take(answers, right, scenes, deployed.bundle.model)
 
 
 @dataclass(frozen=True)
 class Certification:
-    """A plan, the certificate that followed, and the recording that it was tested on."""
+    """A plan, the certificate that followed, the recording that it was tested on, and the familiarity inside."""
 
     plan: Plan
     certificate: Certificate
     calibration: Recording
+    familiarity: Familiarity | None = None
+    clouds: tuple[str, ...] = ()  # hashes of the calibration clouds
+    alike: str | None = None  # a sentence, where many of them look like training clouds
 
 
 def certify(
@@ -393,20 +400,68 @@ def certify(
     alpha: float = 0.05,
     delta: float = 0.05,
     exit_threshold: float | None = None,
+    unfamiliar: float | None = familiarity.LEVEL,
+    cover: Sequence[str] = (),
 ) -> Certification:
-    """Plan on validation, test on calibration, once. Nothing is stored here.
+    """The same at one level."""
+    return certify_all(deployed, data, up, (alpha,), delta, exit_threshold, unfamiliar, cover)[0]
+
+
+def certify_all(
+    deployed: Deployed,
+    data: str | Path | None = None,
+    up: str | None = None,
+    alphas: Sequence[float] = (0.05,),
+    delta: float = 0.05,
+    exit_threshold: float | None = None,
+    unfamiliar: float | None = familiarity.LEVEL,
+    cover: Sequence[str] = (),
+    compare: bool = False,
+) -> list[Certification]:
+    """Plan on validation, test on calibration, once, at several levels that share delta. Nothing is stored here.
+
+    Calibration clouds that were used at other levels are refused (`certify/used.py`), unless it is to `compare`.
 
     A model that was trained on the validation clouds too (`data.also`) is planned for on a quarter of the calibration
     clouds, and tested on the others. With `exit_threshold` the exit stays there and what is certified is the acceptance
-    of J.1: the margin at the stop.
+    of J.1: the margin at the stop. `unfamiliar` is the share of clouds like these that may be called so (None: no cloud
+    is), `cover` names conditions that the promise shall cover too.
     """
+    for alpha in alphas:
+        certificates.check_levels(alpha, delta)
     trained = deployed.bundle.recipe.get("data", {}).get("also", [])
     if "calibration" in trained:
         raise InputError(
             "this model was trained on its calibration clouds; a certificate needs clouds that it never saw"
         )
+    data, up = recall(deployed.origin.own, data, up)
     splits = {name: clouds_of(deployed, data, name, up, None) for name in ("train", "validation", "calibration")}
-    return certify_on(deployed, splits, alpha, delta, exit_threshold, pilot="validation" in trained)
+    each = delta / len(alphas)
+    if not compare:
+        _refuse_again(deployed, splits["calibration"], [Level(alpha, each, exit_threshold) for alpha in alphas])
+    known = _trained_alike(deployed, splits["calibration"])
+    if known is not None:
+        say(f"warning: {known}")
+    pilot = "validation" in trained
+    how: tuple[Any, ...] = (each, exit_threshold, pilot, unfamiliar, cover)
+    return [replace(certify_on(deployed, splits, alpha, *how), alike=known) for alpha in alphas]
+
+
+def _refuse_again(deployed: Deployed, calibration: Samples, levels: list[Level]) -> None:
+    """Refuse calibration clouds that were used for this model at other levels; a certificate tells of its own."""
+    used, found = deployed.origin.used, deployed.certificate
+    refuse_again(used, calibration.hashes(), levels)
+    own = found is not None and found.model_sha256 == deployed.sha256
+    if not used and found is not None and own and found.data_sha256 == calibration.sha256():
+        before = Level(found.alpha, found.delta, found.exit_threshold)
+        if set(levels) - {before}:
+            raise InputError(again(len(calibration.names), len(calibration.names), [before], levels))
+
+
+def _trained_alike(deployed: Deployed, calibration: CloudSet) -> str | None:
+    own = deployed.origin.own
+    found = None if own is None else alike(own.shapes, own.n_train, calibration.points, calibration.names)
+    return None if found is None else found.text
 
 
 def certify_on(
@@ -416,32 +471,99 @@ def certify_on(
     delta: float = 0.05,
     exit_threshold: float | None = None,
     pilot: bool = False,
+    unfamiliar: float | None = familiarity.LEVEL,
+    cover: Sequence[str] = (),
 ) -> Certification:
-    """The same on given splits: train, validation, calibration. `pilot`: a quarter of the calibration split plans."""
+    """The same on given splits: train, validation, calibration. `pilot`: a quarter of the calibration split plans.
+
+    Familiarity and plan are frozen before a cloud that tests is looked at.
+    """
     certificates.check_levels(alpha, delta)
     hashes = {name: samples.hashes() for name, samples in splits.items()}
     certificates.check_disjoint(hashes["calibration"], hashes["train"], "training")
     certificates.check_disjoint(hashes["calibration"], hashes["validation"], "validation")
+    spec = deployed.bundle.model
+    wanted = [takes.condition(word, spec) for word in cover]
+    if len(set(wanted)) < len(wanted):
+        raise UsageError(f"--cover names '{first_repeat([what.name for what in wanted])}' twice")
 
-    def recorded(name: str) -> Recording:
-        recording = record(deployed, splits[name])
-        return recording if exit_threshold is None else certificates.at_exit(recording, exit_threshold)
+    def taken(split: str, which: Sequence[Condition]) -> dict[Condition, Take]:
+        found: dict[Condition, Take] = {}
+        for what in (takes.CLEAN, *which):
+            if what != takes.CLEAN:
+                say(f"{split}: {what.name}")
+            found[what] = take(deployed, takes.copies(splits[split], what, split), keep=what == takes.CLEAN)
+        return found
 
-    calibration, model = recorded("calibration"), deployed.sha256
-    about: dict[str, Any] = {"model_sha256": model, "data_sha256": splits["calibration"].sha256(), "backend": "fast"}
+    n, source, testing = len(splits["calibration"].names), "calibration" if pilot else "validation", None
+    planning = taken(source, wanted)
     if pilot:
-        made, found = certificates.certify_alone(calibration, alpha, delta, seed=PILOT_SEED, **about)
-        return Certification(made, found, certificates.pilot_split(calibration, PILOT_SEED)[1])
+        first, rest = certificates.pilot_index(n, PILOT_SEED)
+        testing = {what: one.subset(rest) for what, one in planning.items()}
+        planning = {what: one.subset(first) for what, one in planning.items()}
+        n = len(rest)
+    made, known = _planned(deployed, splits, planning, alpha, delta, n, exit_threshold, unfamiliar, source)
+    testing = testing or taken("calibration", made.cover)
+    judged = {
+        what: testing[what].judged(known, len(spec.classes), exit_threshold) for what in (takes.CLEAN, *made.cover)
+    }
+    calibration = judged.pop(takes.CLEAN)
+    found = certificates.certify(
+        calibration,
+        made,
+        model_sha256=deployed.sha256,
+        data_sha256=splits["calibration"].sha256(),
+        split="calibration",
+        seed=PILOT_SEED if pilot else None,
+        backend="fast",
+        known=known,
+        cover=judged,
+        points={what: testing[what].points or 0 for what in made.cover},
+    )
+    return Certification(made, found, calibration, known, tuple(hashes["calibration"]))
+
+
+def _planned(
+    deployed: Deployed,
+    splits: Mapping[str, Samples],
+    planning: takes.Takes,
+    alpha: float,
+    delta: float,
+    n: int,
+    exit_threshold: float | None,
+    unfamiliar: float | None,
+    source: str,
+) -> tuple[Plan, Familiarity | None]:
+    """What is frozen before the clouds that test are looked at: conditions, familiarity, plan; n clouds will test."""
+    spec = deployed.bundle.model
+    about: dict[str, Any] = {"model_sha256": deployed.sha256, "data_sha256": splits[source].sha256()}
+    pilot = source == "calibration"
+    plain = {what: one.judged(None, 0, exit_threshold) for what, one in planning.items()}
+    clean = plain.pop(takes.CLEAN)
+    kept, dropped = covering.choose(clean, plain, alpha, delta, n)
+    for sentence in dropped:
+        say(f"not covered: {sentence}")
+    planning = {what: planning[what] for what in (takes.CLEAN, *kept)}
+    known = None
+    if unfamiliar:
+        train = splits["train"].sha256()
+        known = takes.known_scenes(
+            spec, splits["train"], planning, unfamiliar, exit_threshold, reference_sha256=train, **about
+        )
+    judged = {what: one.judged(known, len(spec.classes), exit_threshold) for what, one in planning.items()}
     made = certificates.make_plan(
-        recorded("validation"),
+        judged.pop(takes.CLEAN),
         alpha,
         delta,
-        len(splits["calibration"].names),
-        model_sha256=model,
-        data_sha256=splits["validation"].sha256(),
+        n,
+        source="pilot" if pilot else "validation",
+        seed=PILOT_SEED if pilot else None,
+        known=known,
+        cover=judged,
+        dropped=dropped,
+        **about,
     )
-    found = certificates.certify(calibration, made, split="calibration", **about)
-    return Certification(made, found, calibration)
+    return made, known
 
 
 def in_package(path: Path) -> bool:
@@ -468,9 +590,19 @@ def certified_place(deployed: Deployed, out: Path | None) -> Path:
     return files.demand_place(place)
 
 
-def store(deployed: Deployed, found: Certification, place: Path | None = None) -> Deployed:
-    """Write plan and certificate into the bundle's file, or into a copy."""
-    changed = bundles.with_certificate(deployed.bundle, found.plan.to_dict(), found.certificate.to_dict())
+def store(
+    deployed: Deployed, found: Certification, place: Path | None = None, tried: Sequence[Certification] = ()
+) -> Deployed:
+    """Write familiarity, plan and certificate into the bundle's file, or into a copy, and which clouds were used.
+
+    `tried` are all certifications of the call, of which `found` is the one that is stored.
+    """
+    made = [one.certificate for one in tried or (found,)]
+    levels = [Level(one.alpha, one.delta, one.exit_threshold) for one in made]
+    origin = replace(deployed.origin, used=with_use(deployed.origin.used, found.clouds, levels))
+    noted = replace(deployed.bundle, origin=plain.of(origin))
+    known = None if found.familiarity is None else found.familiarity.to_dict()
+    changed = bundles.with_certificate(noted, found.plan.to_dict(), found.certificate.to_dict(), known)
     place = place or deployed.path
     bundles.write(place, changed)
     return Deployed(place, changed, deployed.sha256)

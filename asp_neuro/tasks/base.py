@@ -3,8 +3,8 @@
     logits[target] = offset(what was seen)[target] + W b,
 
 everything nonlinear goes into the offset. A class is one target, the parts of a cloud are many. A scene's margin is
-an order statistic of its targets' margins, rising in each of them: that is all that the bounds of `model/stability.py`
-ask of a task.
+an order statistic of its targets' margins, rising in each of them, and by no more than they do: that is all that the
+bounds of `model/stability.py` ask of a task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Task(Protocol):
         """Beliefs [b, H] -> logits [b, R, C] of the R targets of each scene."""
 
     def pool(self, margins: np.ndarray) -> np.ndarray:
-        """Margins of the targets [b, R] -> of the scenes [b]; rises in each of them."""
+        """Margins of the targets [b, R] -> of the scenes [b]; rises in each, and by no more than the largest rise."""
 
     def label(self, logits: np.ndarray) -> np.ndarray:
         """Logits [b, R, C] -> labels, [b] or [b, R]."""
