@@ -16,6 +16,7 @@ from stock_specs import random_stock_drives, random_stock_head
 from asp_neuro.bundle import Bundle, read, write
 from asp_neuro.bundle.layout import contents
 from asp_neuro.bundle.netx_stock import stock_contents, stock_layer
+from asp_neuro.chip.machines import netx, why_not_netx
 from asp_neuro.errors import ConfigError, InputError, UsageError
 from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.runtime import hardware, nir_file
@@ -127,6 +128,36 @@ def test_stock_netx_gives_every_membrane_and_spike_of_every_layer(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "0 0 True"
+
+
+@pytest.mark.lava
+@pytest.mark.slow
+def test_verify_names_stock_netx_among_its_engines(cli):
+    said = cli("verify", "compact_stock", "--limit", "1", "--json")
+    assert said.code == 0
+    assert {"fast", "lava", "netx"} < set(said.json["engines"])
+    assert said.json["mismatches"] == 0
+
+
+@pytest.mark.lava
+@pytest.mark.slow
+def test_stock_netx_runs_the_file_and_not_what_we_think_is_in_it(tmp_path):
+    ours, theirs = made(6, steps=6), tmp_path / "other.net"
+    first = ours.head.layers[0]
+    other = replace(ours.head, layers=(replace(first, lambda_int=first.lambda_int - 1), *ours.head.layers[1:]))
+    write(theirs, replace(ours, model=replace(ours.model, head=other)))
+    drives = ours.golden.drives_int.astype(np.int64)
+    membranes, spikes = netx(theirs).run_head(ours.head, drives)
+    assert np.array_equal(membranes, other.reference(drives).membranes)
+    assert np.array_equal(spikes, other.reference(drives).spikes)
+    assert not np.array_equal(membranes, ours.head.reference(drives).membranes)
+
+
+def test_why_stock_netx_takes_no_part_is_told():
+    head = made().head
+    lifted = replace(head, layers=(head.layers[0], replace(head.layers[1], weight_exp=2)))
+    assert why_not_netx(lifted) == "it has no word for the exponents [0, 2] of the synapses (head.weight_exp)"
+    assert why_not_netx(specs.random_head(np.random.default_rng(0))) == "it knows no neurons of the form 'soft'"
 
 
 PROBES = """

@@ -14,7 +14,7 @@ from stock_specs import random_stock_drives, random_stock_head
 from asp_neuro.errors import ConfigError, UsageError
 from asp_neuro.heads.spec import STOCK, HeadSpec, synaptic_reach
 from asp_neuro.heads.stock.exact import ExactStockHead
-from asp_neuro.heads.stock.fast import FastStockHead
+from asp_neuro.heads.stock.fast import EXACT, FEW, RARE, FastStockHead, Packing
 from asp_neuro.heads.stock.layer import StockLayer
 from asp_neuro.heads.stock.membrane import CONSTANT, TOP, step_int, wrap
 from asp_neuro.heads.stock.reference import run_reference, run_stream
@@ -200,6 +200,51 @@ def test_the_fast_engine_gives_the_reference_bit_for_bit(seed: int) -> None:
             window = slice(t * spec.steps, (t + 1) * spec.steps)
             assert np.array_equal(engine.fired[index], every.spikes[window, index].astype(bool))
     assert (engine.n_overflows > 0) == (every.overflows > 0)
+
+
+@pytest.mark.parametrize(("n_neurons", "kind", "n_steps"), [(24, np.float32, 2), (150, np.float64, 4)])
+def test_packed_products_give_the_reference_whether_spikes_are_many_few_or_rare(n_neurons, kind, n_steps) -> None:
+    rng = np.random.default_rng(n_neurons)
+    spec = random_stock_head(rng, 20, n_neurons, 3, steps=16, read_after=4)
+    spec = replace(spec, layers=tuple(replace(one, rho_int=0 * one.rho_int + 254) for one in spec.layers))
+    drives = random_stock_drives(rng, 4, 60, 20)
+    every = run_stream(spec, drives)
+    engine = FastStockHead(spec, np.full(20, 40.0), 4)
+    assert (engine.layers[1].packing.dtype, engine.layers[1].packing.n_steps) == (kind, n_steps)
+    engine.start(60)
+    for t, drive in enumerate(drives):
+        engine.observe(drive.astype(np.float64))
+        window = slice(t * spec.steps, (t + 1) * spec.steps)
+        for index in range(3):
+            assert np.array_equal(engine.fired[index], every.spikes[window, index].astype(bool))
+            assert np.array_equal(engine.membranes[index], every.membranes[window][spec.read_after, index])
+    counts = every.spikes[:, 0].sum(axis=(1, 2)) / 60
+    assert (counts > FEW).any()
+    assert ((counts > RARE) & (counts <= FEW)).any()
+    assert ((counts > 0) & (counts <= RARE)).any()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 2**21), st.integers(1, 6), st.integers(0, 2**32 - 1))
+def test_sums_that_are_packed_can_be_told_apart(reach: int, most: int, seed: int) -> None:
+    packing = Packing.of(reach, most)
+    sums = np.random.default_rng(seed).integers(-reach, reach + 1, packing.n_steps)
+    sums[seed % packing.n_steps] = reach if seed % 2 else -reach
+    powers = packing.base ** np.arange(packing.n_steps)
+    whole = sum(int(one) * int(power) for one, power in zip(sums, powers))
+    assert abs(whole) < 2 ** EXACT[packing.dtype]
+    rest, found = packing.dtype(whole), []
+    for power in powers[::-1].astype(packing.dtype):
+        found.append(np.rint(rest / power))
+        rest -= found[-1] * power
+    assert found[::-1] == sums.tolist()
+    assert 1 <= packing.n_steps <= most
+
+
+def test_a_base_that_is_too_small_mixes_the_sums_up() -> None:
+    packing = Packing.of(100, 2)
+    assert packing.base > 200
+    assert np.rint((100 * 100 + 100) / 100) != 100  # with a base of 100 the second sum takes from the first
 
 
 @settings(max_examples=30, deadline=None)

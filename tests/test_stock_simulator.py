@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,8 +13,12 @@ from stock_specs import random_stock_drives, random_stock_head
 
 from asp_neuro.chip import session
 from asp_neuro.chip.session import SessionError
+from asp_neuro.chip.wire import Job, write_job
+from asp_neuro.data import load_clouds
 from asp_neuro.errors import UsageError
 from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.runtime.deployment import exit_rule, open_bundle
+from asp_neuro.runtime.verification import Findings, compare_answers
 
 
 @pytest.mark.lava
@@ -44,6 +50,21 @@ def test_the_weight_exponent_means_the_same_on_lava():
 
 @pytest.mark.lava
 @pytest.mark.slow
+def test_the_shipped_network_answers_on_lava_as_on_the_fast_engine_exits_and_resets_included():
+    """Every sixth of the test shapes; all of them: `asp-neuro run compact_stock --jsonl FILE`, with --backend=sim."""
+    deployed = open_bundle("compact_stock")
+    perceiver, clouds = deployed.perceiver, load_clouds("shapes", "test")
+    clouds = clouds.subset(range(0, len(clouds), 6))
+    scenes, rule = perceiver.scenes(clouds.points, clouds.names), exit_rule(deployed)[0]
+    want, findings = perceiver.answers(scenes, rule), Findings()
+    compare_answers(findings, "lava", list(clouds.names), want, session.simulate(perceiver, scenes, rule))
+    assert findings.mismatches == 0, findings.first
+    assert findings.compared["answers"] == 100
+    assert len({answer.observations for answer in want}) > 3
+
+
+@pytest.mark.lava
+@pytest.mark.slow
 def test_a_closed_loop_with_early_exits_gives_every_printed_number_of_the_fast_engine():
     rng = np.random.default_rng(31)
     perceiver = specs.random_perceiver(rng, head=random_stock_head(rng, 16, 16, 2, 9, 3))
@@ -64,25 +85,33 @@ def test_a_closed_loop_with_early_exits_gives_every_printed_number_of_the_fast_e
 
 
 @pytest.mark.lava
-def test_no_process_of_ours_but_the_host_is_in_the_graph():
-    from lava.magma.core.run_configs import Loihi2SimCfg
-    from lava.proc.dense.models import PyDenseModelBitAcc
-    from lava.proc.lif.models import PyLifModelBitAcc
-
-    from asp_neuro.chip.simulator import network
-    from asp_neuro.chip.wire import Job
-
+def test_no_process_of_ours_but_the_host_is_in_the_graph(tmp_path):
+    """In an interpreter of its own: Lava sets the way processes start, which any library may have set before it."""
     rng = np.random.default_rng(0)
     head = random_stock_head(rng, 6, 8, 2)
-    job = Job(head, 3, drives_int=random_stock_drives(rng, 3, 2, 6))
-    host = network(job, os.open(os.devnull, os.O_WRONLY), [])
-    executable = host.compile(Loihi2SimCfg(select_tag="fixed_pt", select_sub_proc_model=True))
-    classes = [type(process) for process in executable.process_list]
-    ours = {one.__name__ for one in classes if one.__module__.startswith("asp_neuro")}
-    assert ours == {"StockHost"}
-    assert sorted(one.__name__ for one in classes) == ["Dense"] * 4 + ["LIF"] * 2 + ["StockHost"]
-    models = {process.model_class for process in executable.process_list if type(process).__name__ != "StockHost"}
-    assert models == {PyDenseModelBitAcc, PyLifModelBitAcc}  # Lava's own, in fixed point
+    with open(tmp_path / "job.npz", "wb") as file:
+        write_job(file, Job(head, 3, drives_int=random_stock_drives(rng, 3, 2, 6)))
+    program = """
+import json, os, sys
+from lava.magma.core.run_configs import Loihi2SimCfg
+from asp_neuro.chip import simulator
+with open(sys.argv[1], "rb") as file:
+    host = simulator.network(simulator.read_job(file), os.open(os.devnull, os.O_WRONLY), [])
+executable = host.compile(Loihi2SimCfg(select_tag="fixed_pt", select_sub_proc_model=True))
+name = lambda kind: f"{kind.__module__}.{kind.__name__}"
+print(json.dumps([[name(type(process)), name(process.model_class)] for process in executable.process_list]))
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "job.npz")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert sorted(process for process, _ in found) == [
+        "asp_neuro.chip.processes.stock_host.StockHost",
+        *["lava.proc.dense.process.Dense"] * 4,
+        *["lava.proc.lif.process.LIF"] * 2,
+    ]
+    models = {model for process, model in found if not process.startswith("asp_neuro")}
+    assert models == {"lava.proc.dense.models.PyDenseModelBitAcc", "lava.proc.lif.models.PyLifModelBitAcc"}
 
 
 @pytest.mark.lava

@@ -11,7 +11,7 @@ import torch
 from asp_neuro.errors import ConfigError, UsageError
 from asp_neuro.heads.stock.ranges import reach
 from asp_neuro.learn import recipe as recipes
-from asp_neuro.learn.heads import new_head, set_steps
+from asp_neuro.learn.heads import new_head, set_steps, taken_over
 from asp_neuro.learn.recipe import HeadRecipe
 from asp_neuro.learn.soft_head import SpikingHead
 from asp_neuro.learn.stock_head import StockHead
@@ -139,6 +139,31 @@ def test_an_exponent_lifts_the_state_and_not_the_weights():
     head.fix_scales(np.full((2, 8), 20.0))
     assert [layer.weight_exp for layer in head.spec().layers] == [0, 2]
     assert [layer.state_bits for layer in head.spec().layers] == [12, 14]
+
+
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_a_head_of_the_other_form_gives_its_synapses_and_nothing_else(n_layers):
+    torch.manual_seed(0)
+    soft, stock = SpikingHead(10, 8, n_layers), lively(1, n_layers=n_layers)
+    with torch.no_grad():
+        for layer in soft.layers:
+            layer.scale.uniform_(0.5, 2.0)
+            layer.bias.normal_()
+    fresh = {key: value.clone() for key, value in stock.state_dict().items()}
+    stock.load_state_dict(taken_over(stock, soft.state_dict()))
+    for ours, theirs in zip(stock.layers, soft.layers, strict=True):
+        assert torch.equal(ours.weight(), theirs.weight())
+    assert torch.equal(stock.layers[0].bias, soft.layers[0].bias)
+    for name in ("raw_leak", "raw_theta", "raw_rho", "factor", "state_bits"):
+        assert torch.equal(stock.state_dict()[f"layers.0.{name}"], fresh[f"layers.0.{name}"]), name
+    back = SpikingHead(10, 8, n_layers)
+    back.load_state_dict(taken_over(back, stock.state_dict()))
+    assert torch.equal(back.layers[0].weight(), soft.layers[0].weight())
+
+
+def test_a_head_of_the_same_form_is_taken_over_whole():
+    given = lively(2).state_dict()
+    assert taken_over(lively(3), given) is given
 
 
 def test_a_recipe_names_the_form_and_old_ones_mean_the_soft_one():

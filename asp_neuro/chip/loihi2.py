@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+import asp_neuro.chip.needs_lava  # noqa: F401
+
+# isort: split
 from lava.magma.compiler.compiler_utils import split_proc_builders_by_type
 from lava.magma.compiler.executable import Executable
 from lava.magma.core.process.process import AbstractProcess

@@ -60,6 +60,7 @@ class Side(NamedTuple):
 
 
 SIMULATOR = Side("asp_neuro.chip.simulator", 120.0)
+NETX = Side("asp_neuro.chip.stock_netx", 300.0)
 
 
 class SessionError(AspError):
@@ -150,8 +151,12 @@ def run_head(
     idle: int = 0,
     idle_seed: int | None = None,
     deadline: float | None = None,
+    net_config: bytes | None = None,
 ) -> LavaRun:
-    """Drives [T, b, n] (whole numbers) through Lava, one cloud after the other: membranes and spikes of every layer."""
+    """Drives [T, b, n] (whole numbers) through Lava, one cloud after the other: membranes and spikes of every layer.
+
+    With `net_config`, the file of a bundle of the stock form, stock NetX builds the network from it.
+    """
     drives = np.asarray(drives_int)
     if drives.ndim != 3 or drives.shape[2] != head.n_inputs or drives.size == 0:
         raise UsageError(f"drives of shape {list(drives.shape)}, expected [observations, clouds, {head.n_inputs}]")
@@ -166,8 +171,9 @@ def run_head(
         tag=tag,
         idle=idle,
         idle_seed=idle_seed,
+        net_config=None if net_config is None else np.frombuffer(net_config, dtype=np.uint8),
     )
-    output = run_session(job, None, deadline, record=True)
+    output = run_session(job, None, deadline, record=True, side=SIMULATOR if net_config is None else NETX)
     n_steps, batch = drives.shape[:2]
     membranes, spikes, hits = _unpack(output.frames, tag)  # [b T, L, H]
     by_step = (1, 2, 0, 3)  # [b, T, L, H] -> [T, L, b, H]

@@ -29,6 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+import asp_neuro.chip.needs_lava  # noqa: F401
+
+# isort: split
 from lava.magma.compiler.builders.py_builder import PyProcessBuilder
 from lava.magma.core.model.py.model import PyLoihiProcessModel
 from lava.magma.core.run_conditions import RunSteps

@@ -21,7 +21,7 @@ from asp_neuro.model.spec import ModelSpec
 FIXED, FLOATING = "fixed_pt", "floating_pt"
 SCENES = "scenes/"  # before the paths of a batch of scenes
 PLAIN = ("n_steps", "tag", "idle", "idle_seed")
-ARRAYS = ("order", "drives_int", "drive_bound")
+ARRAYS = ("order", "drives_int", "drive_bound", "net_config")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Job:
     order: np.ndarray | None = None  # [n, M]
     drives_int: np.ndarray | None = None  # [T, n, D]
     drive_bound: np.ndarray | None = None  # [D]
+    net_config: np.ndarray | None = None  # uint8, a bundle's file, for stock NetX
     tag: str = FIXED
     idle: int = 0  # steps between observations; with a seed, 0..idle at random
     idle_seed: int | None = None

@@ -28,11 +28,12 @@ class _Layer:
     """A layer's constants as the engine wants them."""
 
     def __init__(self, spec: LayerSpec, index: int, largest: np.ndarray, n_steps: int) -> None:
-        reach = float((np.abs(spec.weight_int) // 2 @ largest).max())
-        self.dtype = np.float32 if reach < 2.0**24 else np.float64
+        reach = np.abs(spec.weight_int) // 2 @ largest  # [H]
+        self.dtype = np.float32 if reach.max() < 2.0**24 else np.float64
         self.weight = np.ascontiguousarray((spec.weight_int // 2).T.astype(self.dtype))  # [n, H]
         self.align = 2.0 * 2.0 ** align_shift(spec.state_bits, first_layer=index == 0)
         self.bias = spec.bias_int.astype(np.float64)
+        self.may_overflow = bool((reach * self.align + np.abs(self.bias)).max() > STATE_MAX)  # a drive, its 24 bits
         self.lam = spec.lambda_int / 2.0**LEAK_BITS
         self.theta = spec.theta_int.astype(np.float64)
         self.theta_fire = spec.theta_fire_int.astype(np.float64)
@@ -77,8 +78,9 @@ class FastHead:
 
     def keep(self, rows: np.ndarray) -> None:
         """Go on with some clouds only."""
-        self.membranes = [u[rows] for u in self.membranes]
-        self.spikes = [s[rows] for s in self.spikes]
+        whole = np.array_equal(rows, np.arange(len(self.membranes[0])))  # no copies: no state is changed in place
+        self.membranes = [u if whole else u[rows] for u in self.membranes]
+        self.spikes = [s if whole else s[rows] for s in self.spikes]
 
     def observe(self, drive_int: np.ndarray) -> np.ndarray:
         """One observation: drives [b, n] (whole numbers) -> the last layer's membranes [b, H] (whole numbers)."""
@@ -89,13 +91,12 @@ class FastHead:
             synaptic = np.matmul(z.astype(layer.dtype, copy=False), layer.weight)
             drive = np.multiply(synaptic, layer.align, dtype=np.float64)
             drive += layer.bias
-            if max(-drive.min(initial=0.0), drive.max(initial=0.0)) > STATE_MAX:
+            if layer.may_overflow and np.maximum.reduce(np.abs(drive), axis=None, initial=0.0) > STATE_MAX:
                 self.n_overflows += int((np.abs(drive) > STATE_MAX).sum())
             np.maximum(drive, 0.0, out=drive)
-            membrane = self.membranes[index]
-            np.multiply(membrane, layer.lam, out=membrane)
-            np.trunc(membrane, out=membrane)
-            held = rest(membrane, drive, layer.theta, self.spikes[index])
+            leaked = self.membranes[index] * layer.lam  # not in place: what was read may be kept
+            np.trunc(leaked, out=leaked)
+            held = rest(leaked, drive, layer.theta, self.spikes[index])
             above = np.subtract(held, layer.theta_fire, out=drive)
             fired = fires(above, 0.0)
             far = np.abs(above, out=above)
@@ -130,12 +131,12 @@ class FastHead:
     def _guard(self, index: int, far: np.ndarray, saturated: bool, words: np.ndarray) -> None:
         """Note the first hit of each cloud in this layer, unless an earlier one has it; `far` is |u - theta_fire|."""
         layer, held = self.layers[index], self.membranes[index]
+        if not saturated and not np.minimum.reduce(far, axis=None, initial=np.inf) < layer.widest[self.t - 1]:
+            return
         close = far < layer.widest[self.t - 1]
         if saturated:
             close |= (held >= STATE_MAX) | (held <= STATE_MIN)
         flat = close.ravel().nonzero()[0]  # sorted by cloud, then neuron
-        if not flat.size:
-            return
         low, high = layer.edges[self.t - 1]
         membrane, neuron = held.ravel()[flat], flat % held.shape[1]
         hit = (membrane > low[neuron]) & (membrane < high[neuron])

@@ -13,10 +13,10 @@ import numpy as np
 
 from asp_neuro.errors import ConfigError
 from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
+from asp_neuro.heads.checks import check_factors, check_inputs, check_integers
 from asp_neuro.heads.membrane import LEAK_MAX, WEIGHT_BITS, WEIGHT_MAX, WEIGHT_MIN
 
 STATE_BITS_MIN, STATE_BITS_MAX = 12, 18
-FACTOR_MIN, FACTOR_MAX = 2.0**-100, 2.0**100  # so that a membrane in float units is a finite number
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,8 @@ def validate(layer: LayerSpec, number: int, width: int) -> None:
         "theta": (layer.theta_int, 0, STATE_MAX),
         "theta_fire": (layer.theta_fire_int, STATE_MIN, STATE_MAX),
     }
-    if layer.weight_int.ndim != 2 or layer.weight_int.size == 0:
-        raise ConfigError(f"{place}: weights have shape {list(layer.weight_int.shape)}, expected [neurons, inputs]")
-    if number > 1 and layer.weight_int.shape[1] != width:
-        raise ConfigError(f"{place}: {layer.weight_int.shape[1]} inputs, but the spikes of {width} neurons arrive")
-    for name, (values, low, high) in arrays.items():
-        if not np.issubdtype(values.dtype, np.integer):
-            raise ConfigError(f"{place}: {name} is {values.dtype}, expected integers")
-        if name != "weight" and values.shape != (len(layer.weight_int),):
-            raise ConfigError(f"{place}: {name} has shape {list(values.shape)}, expected [{len(layer.weight_int)}]")
-        if values.max() > high:
-            raise ConfigError(f"{place}: {name} {values.max()} exceeds {high}")
-        if values.min() < low:
-            raise ConfigError(f"{place}: {name} {values.min()} is below {low}")
+    check_inputs(layer.weight_int, number, width)
+    check_integers(arrays, place)
     if (layer.weight_int % 2).any():
         raise ConfigError(f"{place}: weight {layer.weight_int[layer.weight_int % 2 != 0][0]} is odd, weights are even")
     if isinstance(layer.state_bits, bool) or not isinstance(layer.state_bits, (int, np.integer)):
@@ -75,12 +64,7 @@ def validate(layer: LayerSpec, number: int, width: int) -> None:
     if not STATE_BITS_MIN <= layer.state_bits <= STATE_BITS_MAX:
         limits = f"{STATE_BITS_MIN}..{STATE_BITS_MAX}"
         raise ConfigError(f"{place}: state scale 2^{layer.state_bits} is outside 2^{limits}")
-    if layer.factor.shape != layer.bias_int.shape or not (np.isfinite(layer.factor) & (layer.factor > 0)).all():
-        raise ConfigError(f"{place}: every neuron needs a finite factor above 0")
-    if layer.factor.min() < FACTOR_MIN or layer.factor.max() > FACTOR_MAX:
-        raise ConfigError(
-            f"{place}: factors {layer.factor.min():.3g}..{layer.factor.max():.3g} are outside 2^-100..2^100"
-        )
+    check_factors(layer.factor, layer.n_neurons, place)
     if (layer.n_neurons != width) and number > 1:
         raise ConfigError(f"{place}: {layer.n_neurons} neurons, but residual spikes need {width} in every layer")
 

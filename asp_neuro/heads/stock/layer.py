@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.errors import ConfigError
+from asp_neuro.heads.checks import Limits, check_factors, check_inputs, check_integers
 from asp_neuro.heads.membrane import LEAK_BITS, LEAK_MAX, WEIGHT_BITS, WEIGHT_MAX, WEIGHT_MIN
 
 THRESHOLD_STEP = 1 << WEIGHT_BITS
 VTH_MAX = 2**17 - 1  # LIF's threshold: 17 bits without a sign
 BIAS_MAX = 2**12 - 1  # LIF's bias: 13 bits
 EXP_MAX = 7
-FACTOR_MIN, FACTOR_MAX = 2.0**-100, 2.0**100  # so that a membrane in float units is a finite number
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,13 @@ class StockLayer:
 
 def validate(layer: StockLayer, number: int, width: int) -> None:
     place = f"layer {number}"
-    _check_arrays(layer, place)
-    if number > 1 and layer.weight_int.shape[1] != width:
-        raise ConfigError(f"{place}: {layer.weight_int.shape[1]} inputs, but the spikes of {width} neurons arrive")
+    check_inputs(layer.weight_int, number, width)
+    limits: Limits = {
+        "weight": (layer.weight_int, WEIGHT_MIN, WEIGHT_MAX),
+        "rho": (layer.rho_int, 0, WEIGHT_MAX),
+        "threshold": (layer.threshold_int, 0, 2 * VTH_MAX * THRESHOLD_STEP),
+    }
+    check_integers(limits, place)
     if number == 1 and layer.weight_int.shape[1] < 2:
         raise ConfigError(f"{place}: 1 input, expected a drive and the constant")
     if number > 1 and layer.n_neurons != width:
@@ -90,30 +94,7 @@ def validate(layer: StockLayer, number: int, width: int) -> None:
     if np.abs(layer.bias_mant).max() > BIAS_MAX:
         away = int(np.abs(layer.bias_mant).max())
         raise ConfigError(f"{place}: a threshold is {away} x 64 from the median, LIF's bias reaches {BIAS_MAX}")
-    if layer.factor.shape != layer.rho_int.shape or not (np.isfinite(layer.factor) & (layer.factor > 0)).all():
-        raise ConfigError(f"{place}: every neuron needs a finite factor above 0")
-    if layer.factor.min() < FACTOR_MIN or layer.factor.max() > FACTOR_MAX:
-        span = f"{layer.factor.min():.3g}..{layer.factor.max():.3g}"
-        raise ConfigError(f"{place}: factors {span} are outside 2^-100..2^100")
-
-
-def _check_arrays(layer: StockLayer, place: str) -> None:
-    if layer.weight_int.ndim != 2 or layer.weight_int.size == 0:
-        raise ConfigError(f"{place}: weights have shape {list(layer.weight_int.shape)}, expected [neurons, inputs]")
-    limits = {
-        "weight": (layer.weight_int, WEIGHT_MIN, WEIGHT_MAX),
-        "rho": (layer.rho_int, 0, WEIGHT_MAX),
-        "threshold": (layer.threshold_int, 0, 2 * VTH_MAX * THRESHOLD_STEP),
-    }
-    for name, (values, low, high) in limits.items():
-        if not np.issubdtype(values.dtype, np.integer):
-            raise ConfigError(f"{place}: {name} is {values.dtype}, expected integers")
-        if name != "weight" and values.shape != (len(layer.weight_int),):
-            raise ConfigError(f"{place}: {name} has shape {list(values.shape)}, expected [{len(layer.weight_int)}]")
-        if values.max() > high:
-            raise ConfigError(f"{place}: {name} {values.max()} exceeds {high}")
-        if values.min() < low:
-            raise ConfigError(f"{place}: {name} {values.min()} is below {low}")
+    check_factors(layer.factor, layer.n_neurons, place)
 
 
 def _check_number(value: Any, low: int, high: int, name: str) -> None:
