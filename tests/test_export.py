@@ -115,13 +115,13 @@ import torch
 torch.set_num_threads(threads)
 from asp_neuro import bundle
 from asp_neuro.learn import evaluation, exporter
-from asp_neuro.runtime import deployment
+from asp_neuro.runtime import deployment, takes
 exporter.BATCH = evaluation.BATCH = batch
 deployment.fast_answers = functools.partial(deployment.fast_answers, batch=batch)
-recorded = deployment.Recording
+recorded = takes.Recording
 def move(margins, *rest):
     return recorded(np.nextafter(margins, 2.0) if moved == "moved" else margins, *rest)
-deployment.Recording = move
+takes.Recording = move
 bundle.write(out, exporter.export(checkpoint).bundle)
 deployed = deployment.open_bundle(out)
 deployment.store(deployed, deployment.certify(deployed))

@@ -26,7 +26,7 @@ from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.learn import checkpoint, losses, training, workshop
 from asp_neuro.learn.evaluation import evaluate
 from asp_neuro.learn.examples import Examples, examples_of
-from asp_neuro.learn.model import Batch, Sight
+from asp_neuro.learn.model import Batch, Episode, Sight
 from asp_neuro.learn.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
 from asp_neuro.learn.training import DivergedError, Progress, batch_loss, learning_rate, load_model, temperature, train
 from asp_neuro.scenes.augment import Augmentation
@@ -227,6 +227,44 @@ def test_a_loss_that_is_no_number_stops_with_step_cause_and_last_good_state(
     stored = checkpoint.read(tmp_path / "model.pt.resume")
     assert stored["epoch"] == 1
     assert all(torch.isfinite(v).all() for v in stored["model"].values())
+
+
+@pytest.mark.parametrize("first_look", [0, 6])
+@pytest.mark.parametrize("deploy", [False, True])
+def test_all_steps_at_once_have_the_loss_and_gradients_of_one_step_after_the_other(
+    examples: Examples, monkeypatch: pytest.MonkeyPatch, deploy: bool, first_look: int
+) -> None:
+    """With `detach_belief` episodes are computed again over all steps; without it step by step, here detached too."""
+    model = {"first_look": first_look, "chunk_layer": True, "moments": True}
+    scores, found = Episode.scores, []
+    for at_once in (True, False):
+        recipe = TINY.changed(train={"detach_belief": at_once}, model=model)
+        run = training.start(recipe, CLASSES, examples)
+        with torch.no_grad():
+            run.model.policy.weight.mul_(5.0)
+        batch = examples.batch(np.arange(16), TINY.augment, np.random.default_rng(0))
+        if deploy:
+            run.model.fix_host_scales([examples.batch(np.arange(64))])
+            run.model.head.fix_scales(np.full((2, 8), 8.0))
+            run.model.deploy = True
+        else:
+            run.model.double()
+            batch = Batch(*(x.double() if x.is_floating_point() else x for x in batch))
+        source = torch.Generator().manual_seed(3)
+        noise, random, draw = (torch.rand(size, generator=source) for size in ((4, 16, 4), (16, 5), (16, 6)))
+        if not at_once:
+            monkeypatch.setattr(Episode, "scores", lambda self, policy, _: scores(self, policy, True))
+        kind = torch.float32 if deploy else torch.float64
+        mix = training.draw_mixup(draw.to(kind), 0.4)
+        run.class_weight = run.class_weight.to(kind)
+        loss, fired = batch_loss(run, batch, None, 0.5, noise.to(kind), random.to(kind), 16, mix)
+        loss.backward()
+        found.append([loss.detach(), fired, *(p.grad for p in run.model.parameters())])
+    assert found[0][0] > 0.0
+    names = ["loss", "fired", *(name for name, _ in run.model.named_parameters())]
+    for name, ours, plain in zip(names, *found, strict=True):
+        rtol, atol = (1e-4, 1e-6) if deploy else (1e-9, 1e-12)
+        torch.testing.assert_close(ours, plain, rtol=rtol, atol=atol, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize("clip", [0.0, 1.0])

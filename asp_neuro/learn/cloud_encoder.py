@@ -5,16 +5,21 @@ on the edges and a maximum make a token per group; a token map and a maximum ove
 The token map can also be given the moments of the group (`moments`), which a maximum of ReLU units is slow to learn.
 A group's token depends on the group alone, so at inference only the chosen chunk is ever encoded. `on_grid` is the
 deployed arithmetic, with gradients that pass through its roundings; batch statistics are then those seen so far.
+
+Most of a training step is the edges'. They stand coordinate by coordinate, [7, edges], and run through both maps a
+block at a time, forward and backward (`_Edges`): what is between the maps never leaves a core's cache.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.distributed.nn.functional import all_reduce
 
 from asp_neuro.grid.arithmetic import SIGNED_MAX, UNSIGNED_MAX
@@ -22,6 +27,8 @@ from asp_neuro.learn.grid import GridRows, Ranges, Rows, to_range
 from asp_neuro.scenes.cloud import GRID, MOMENT_PAIRS, MOMENT_PARTS, N_MOMENTS
 from asp_neuro.scenes.cloud_encoder import CENTRE_SHIFT, MOMENT_STEPS
 from asp_neuro.scenes.cloud_encoder import moments as moments_int
+
+BLOCK = 1024  # edges that run through the maps together: what is between them stays in a core's cache
 
 
 class NormedLinear(nn.Module):
@@ -43,7 +50,11 @@ class NormedLinear(nn.Module):
         self.momentum = momentum
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, *(self._from_batch(x.reshape(-1, x.shape[-1])) if self.training else self.fold()))
+        return F.linear(x, *self.affine(x.reshape(-1, x.shape[-1])))
+
+    def affine(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight and bias for inputs [n, inputs]: at training with their statistics, which are noted."""
+        return self._from_batch(flat) if self.training else self.fold()
 
     def fold(self) -> tuple[Tensor, Tensor]:
         """Weight and bias of the affine map that inference runs."""
@@ -74,25 +85,115 @@ def over_processes(x: Tensor) -> Tensor:
     return x
 
 
-class _Largest(torch.autograd.Function):
-    """Maximum over an axis; several that are largest share the gradient evenly, as in torch's own but faster.
+class _Edges(torch.autograd.Function):
+    """Edges [7, E], the last row 1, through two maps, and the largest of every k: [E / k, c].
 
-    Ties are no accident here: a chunk's list of groups is padded by repeating the first one, whose gradient would
-    otherwise count once for every copy.
+        largest of  second . open(first . edge),      open = ReLU, or on the grid whole numbers from 0 to 255
+
+    Nothing between the maps is kept: the backward pass computes it again, block by block. Several edges that are
+    largest share the gradient evenly. The edges themselves have no gradient.
     """
 
     @staticmethod
-    def forward(ctx, x, dim):
-        top = x.amax(dim=dim, keepdim=True)
-        ctx.save_for_backward(x, top)
-        ctx.dim = dim
-        return top.squeeze(dim)
+    def forward(ctx, edges, first, second, k, whole):
+        top = edges.new_empty(edges.shape[1] // k, len(second))
+        for groups, part, hidden, _, out in _blocks(edges, first, second, k):
+            _open(part, first, whole, hidden)
+            torch.mm(hidden, second.t(), out=out)
+            torch.amax(out.view(-1, k, len(second)), dim=1, out=top[groups])
+        ctx.save_for_backward(edges, first, second, top)
+        ctx.k, ctx.whole = k, whole
+        return top
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad):
-        x, top = ctx.saved_tensors
-        hit = torch.eq(x, top, out=torch.empty_like(x))
-        return hit.mul_(grad.unsqueeze(ctx.dim) / hit.sum(dim=ctx.dim, keepdim=True)), None
+        edges, first, second, top = ctx.saved_tensors
+        k = ctx.k
+        grad_first, grad_second = torch.zeros_like(first.t()), torch.zeros_like(second)
+        for groups, part, hidden, inside, out in _blocks(edges, first, second, k):
+            _open(part, first, ctx.whole, hidden, inside)
+            torch.mm(hidden, second.t(), out=out)
+            hit = out.view(-1, k, len(second))
+            torch.eq(hit, top[groups].unsqueeze(1), out=hit)
+            hit.mul_((grad[groups] / hit.sum(dim=1)).unsqueeze(1))
+            grad_second.addmm_(out.t(), hidden)
+            torch.mm(out, second, out=hidden)
+            grad_first.addmm_(part, hidden.mul_(inside))
+        return None, grad_first.t(), grad_second, None, None
+
+
+def _blocks(
+    edges: Tensor, first: Tensor, second: Tensor, k: int
+) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor]]:
+    """Which groups a block is, its edges [7, n], and room: twice [n, h] and once [n, c]."""
+    n_groups = max(1, BLOCK // k)
+    h, c = len(first), len(second)
+    room = edges.new_empty(n_groups * k * (2 * h + c))
+    for start in range(0, edges.shape[1] // k, n_groups):
+        part = edges[:, start * k : (start + n_groups) * k]
+        n = part.shape[1]
+        hidden, inside, out = room[: n * (2 * h + c)].split([n * h, n * h, n * c])
+        yield slice(start, start + n_groups), part, hidden.view(n, h), inside.view(n, h), out.view(n, c)
+
+
+def _open(edges: Tensor, first: Tensor, whole: bool, hidden: Tensor, inside: Tensor | None = None) -> None:
+    """Edges [7, n] through the first map into `hidden` [n, h]; `inside` becomes 1 where the gradient passes, else 0."""
+    torch.mm(edges.t(), first.t(), out=hidden)
+    if not whole:
+        hidden.clamp_min_(0.0)
+        if inside is not None:
+            torch.sign(hidden, out=inside)
+        return
+    hidden.floor_()
+    if inside is None:
+        hidden.clamp_(0.0, UNSIGNED_MAX)
+    else:
+        inside.copy_(hidden)
+        torch.eq(inside, hidden.clamp_(0.0, UNSIGNED_MAX), out=inside)
+
+
+class _LargestOf(torch.autograd.Function):
+    """Rows [n, D] and the rows of each chunk [chunks, S] -> the largest [chunks, D].
+
+    A chunk's list is padded by repeating its first row, which counts once. Chunks stand by falling length here, so that
+    the r-th rows of all those that have as many are one block. Several that are largest share the gradient evenly.
+    """
+
+    @staticmethod
+    def forward(ctx, rows, lists):
+        order, ranks = _ranks(lists)
+        top = rows.index_select(0, ranks[0])
+        for rank in ranks[1:]:
+            own = top[: len(rank)]
+            torch.maximum(own, rows.index_select(0, rank), out=own)
+        ctx.save_for_backward(rows, top, order, *ranks)
+        return torch.empty_like(top).index_copy_(0, order, top)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        rows, top, order, *ranks = ctx.saved_tensors
+        hits = [torch.eq(own := rows.index_select(0, rank), top[: len(rank)], out=own) for rank in ranks]
+        count = hits[0].clone()
+        for hit in hits[1:]:
+            count[: len(hit)] += hit
+        shared = grad.index_select(0, order).div_(count)
+        spread = torch.zeros_like(rows)
+        for rank, hit in zip(ranks, hits, strict=True):
+            spread.index_add_(0, rank, hit.mul_(shared[: len(rank)]))
+        return spread, None
+
+
+def _ranks(lists: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Lists [chunks, S] -> chunks by falling length, and for each r the r-th rows of those that have as many."""
+    real = lists != lists[:, :1]
+    real[:, 0] = True
+    length, order = real.sum(dim=1).sort(descending=True, stable=True)
+    front = real.logical_not().sort(dim=1, stable=True).indices
+    sorted_lists = lists.gather(1, front).index_select(0, order).t()  # [S, chunks], real ones first
+    n_longer = (length[None] > torch.arange(lists.shape[1])[:, None]).sum(dim=1).tolist()
+    return order, [row[:n] for row, n in zip(sorted_lists, n_longer) if n]
 
 
 def moments(offset: Tensor) -> Tensor:
@@ -101,12 +202,16 @@ def moments(offset: Tensor) -> Tensor:
 
     Mean / r, covariance / r^2 (xx, yy, zz, xy, xz, yz) and r, the root of the covariance's trace.
     """
-    terms = torch.cat([offset, offset[..., MOMENT_PAIRS[0]] * offset[..., MOMENT_PAIRS[1]]], dim=-1)  # [..., k, 9]
+    at = offset.unbind(dim=-1)
+    pairs = [at[i] * at[j] for i, j in zip(*MOMENT_PAIRS)]
+    terms = torch.stack([*at, *pairs])  # [9, ..., k]
     near = [max(1, offset.shape[-2] // share) for share in MOMENT_PARTS]
-    sums = torch.stack([terms[..., :n, :].sum(dim=-2) for n in near], dim=-2)  # [..., 3, 9]
+    within = torch.stack([torch.arange(offset.shape[-2]) < n for n in near]).to(terms.dtype)  # [3, k]
+    sums = (terms @ within.t()).movedim(0, -1)  # [..., 3, 9]
     count = sums.new_tensor(near)[:, None]
     total = sums[..., :3]
-    second = count * sums[..., 3:] - total[..., MOMENT_PAIRS[0]] * total[..., MOMENT_PAIRS[1]]  # count^2 covariance
+    products = torch.stack([total[..., i] * total[..., j] for i, j in zip(*MOMENT_PAIRS)], dim=-1)
+    second = count * sums[..., 3:] - products  # count^2 covariance
     trace = second[..., :3].sum(dim=-1, keepdim=True).clamp_min(1e-12)
     root = trace.sqrt()
     return torch.cat([total / root, second / trace, root / count], dim=-1).flatten(-2)
@@ -143,16 +248,27 @@ class Encoder(nn.Module):
 
     def tokens(self, points: Tensor, members: Tensor) -> Tensor:
         """Points [b, P, 3] and groups [b, G, K] -> tokens [b, G, D]."""
-        near = grouped_points(points, members)  # [b, G, K, 3]
-        centre = near[:, :, :1]  # the nearest point of a centre is itself
+        near = grouped_points(points, members)  # [3, b, G, K]
+        centre = near[..., :1]  # the nearest point of a centre is itself
         offset = (near - centre) / self.reach
-        edges = torch.cat([offset, centre.expand_as(near)], dim=3)  # [b, G, K, 6]
-        hidden = self._noted("hidden", F.relu(self.edge_in(edges), inplace=True))
-        grouped = self._noted("grouped", F.relu(_Largest.apply(self.edge_out(hidden), 2)))  # [b, G, second]
-        parts = [grouped, centre[:, :, 0]]
+        edges = edges_of(offset, centre)  # [7, b G K]
+        affine = self.edge_in.affine(edges[:-1].t())
+        if self.ranges is not None:
+            self.ranges.note("hidden", F.relu(F.linear(edges[:-1].t(), *affine)))
+        grouped = self._grouped(edges, *affine, self.edge_out.weight, members, whole=False)
+        grouped = self._noted("grouped", F.relu(grouped + self.edge_out.bias))  # [b, G, second]
+        parts = [grouped, centre[..., 0].movedim(0, -1)]
         if self.moments:
-            parts.append(moments(offset))
+            parts.append(moments(offset.movedim(0, -1)))
         return self.token_out(self._noted("token", F.relu(self.token_in(torch.cat(parts, dim=2)))))
+
+    def _grouped(
+        self, edges: Tensor, weight: Tensor, bias: Tensor, second: Tensor, members: Tensor, whole: bool
+    ) -> Tensor:
+        """Edges [7, b G K] through the maps -> the largest of each group [b, G, second]."""
+        b, n_groups, k = members.shape
+        first = torch.cat([weight, bias[:, None]], dim=1)
+        return _Edges.apply(edges, first, second, k, whole).view(b, n_groups, -1)
 
     def pool(self, tokens: Tensor, lists: Tensor) -> Tensor:
         """Tokens [b, G, D] and the groups of each chunk [b, M, S] -> embeddings [b, M, D]."""
@@ -217,13 +333,12 @@ class Encoder(nn.Module):
         """As `forward`; embeddings are whole numbers of 8 bits."""
         rows = self.rows()
         weights = {name: one.scaled() for name, one in rows.items()}
-        near = grouped_points((points * GRID).round(), members)
-        centre = torch.floor(near[:, :, :1] * 2.0**-CENTRE_SHIFT + 0.5)
-        offset = near - near[:, :, :1]
-        hidden = F.linear(torch.cat([offset, centre.expand_as(near)], dim=3), *weights["edge_in"])
+        near = grouped_points((points * GRID).round(), members)  # [3, b, G, K]
+        centre = torch.floor(near[..., :1] * 2.0**-CENTRE_SHIFT + 0.5)
+        offset = near - near[..., :1]
         weight, bias = weights["edge_out"]
-        grouped = _Largest.apply(F.linear(to_range(hidden, 0.0, UNSIGNED_MAX), weight), 2) + bias
-        told = F.linear(self._geometry(centre[:, :, 0], offset), *weights["geometry"])
+        grouped = self._grouped(edges_of(offset, centre), *weights["edge_in"], weight, members, whole=True) + bias
+        told = F.linear(self._geometry(centre[..., 0].movedim(0, -1), offset), *weights["geometry"])
         scale = (2.0 ** -rows["token_in"].shift.double()).float()
         token = F.linear(to_range(grouped, 0.0, UNSIGNED_MAX), *weights["token_in"])
         token = to_range(token + to_range(told, -math.inf, math.inf) * scale, 0.0, UNSIGNED_MAX)
@@ -234,22 +349,29 @@ class Encoder(nn.Module):
         return to_range(F.linear(to_range(pooled, 0.0, UNSIGNED_MAX), *weights["chunk"]), 0.0, UNSIGNED_MAX)
 
     def _geometry(self, centre: Tensor, offset: Tensor) -> Tensor:
-        """Centres [b, G, 3] and offsets [b, G, K, 3], whole numbers -> [b, G, 3 or 33]."""
+        """Centres [b, G, 3] and offsets [3, b, G, K], whole numbers -> [b, G, 3 or 33]."""
         if not self.moments:
             return centre
-        flat = offset.flatten(0, 1).permute(2, 1, 0).numpy()  # [3, K, b G]
+        flat = offset.flatten(1, 2).transpose(1, 2).numpy()  # [3, K, b G]
         told = torch.from_numpy(moments_int(flat).T.copy()).view(*centre.shape[:2], N_MOMENTS)
         return torch.cat([centre, told.to(centre.dtype)], dim=2)
 
 
 def grouped_points(points: Tensor, members: Tensor) -> Tensor:
-    """Points [b, P, 3] and groups [b, G, K] -> [b, G, K, 3]."""
-    b, n_groups, k = members.shape
-    return points.gather(1, members.reshape(b, -1, 1).expand(-1, -1, 3)).view(b, n_groups, k, 3)
+    """Points [b, P, 3] and groups [b, G, K] -> [3, b, G, K]."""
+    index = members.flatten(1).expand(3, -1, -1)  # [3, b, G K]
+    return points.movedim(2, 0).contiguous().gather(2, index).view(3, *members.shape)
+
+
+def edges_of(offset: Tensor, centre: Tensor) -> Tensor:
+    """Offsets [3, b, G, K] and centres [3, b, G, 1] -> edges [7, b G K], the last row 1."""
+    edges = offset.new_empty(7, *offset.shape[1:])
+    edges[:3], edges[3:6], edges[6] = offset, centre, 1.0
+    return edges.flatten(1)
 
 
 def largest_of(tokens: Tensor, lists: Tensor) -> Tensor:
     """Tokens [b, G, D] and the groups of each chunk [b, M, S] -> the largest [b, M, D]."""
-    b, m, s = lists.shape
-    index = lists.reshape(b, m * s, 1).expand(-1, -1, tokens.shape[2])
-    return _Largest.apply(tokens.gather(1, index).view(b, m, s, -1), 2)
+    b, n_groups, width = tokens.shape
+    rows = lists + n_groups * torch.arange(b)[:, None, None]
+    return _LargestOf.apply(tokens.flatten(0, 1), rows.flatten(0, 1)).view(b, -1, width)

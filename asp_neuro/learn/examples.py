@@ -9,9 +9,10 @@ import torch
 
 from asp_neuro.data import CloudSet
 from asp_neuro.learn.model import Batch
-from asp_neuro.scenes.augment import Augmentation, augment, copies
+from asp_neuro.scenes.augment import Augmentation, augment
 from asp_neuro.scenes.cache import chunks_of, joined
 from asp_neuro.scenes.cloud import GRID, Chunking, Chunks, describe
+from asp_neuro.scenes.copies import copies
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,11 @@ import numpy as np
 import torch
 
 from asp_neuro import bundle as bundles
+from asp_neuro import plain
 from asp_neuro.bundle import Bundle, make_golden
-from asp_neuro.data import load_clouds, locate
+from asp_neuro.bundle.origin import Origin
+from asp_neuro.data import load_clouds, locate, sampling_of
+from asp_neuro.data.own import recall
 from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.heads.bits import STATE_MAX
 from asp_neuro.learn import integers
@@ -24,7 +27,7 @@ from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.heads import set_steps
 from asp_neuro.learn.model import Model
 from asp_neuro.learn.recipe import Recipe
-from asp_neuro.learn.training import enter_deploy, load_model
+from asp_neuro.learn.training import enter_deploy, load_model, own_of
 from asp_neuro.model.episode import Watched, episodes, play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
@@ -64,12 +67,19 @@ def export(
     model, recipe, classes, stored = load_model(checkpoint)
     if steps is not None:
         set_steps(model.head, steps)
-    validation = _examples(recipe, classes, "validation", data, up)
+    own = own_of(stored, checkpoint)
+    try:
+        data, up = recall(own, data, up)
+    except MissingError as error:
+        say(f"no accuracy and no certificate without data: {' '.join(str(error).split())}")
+        data, validation = own.path if own is not None else None, None  # never other data than those it was trained on
+    else:
+        validation = _examples(recipe, classes, "validation", data, up)
     discretised = not model.deploy
     if discretised:
         _discretise(model, recipe, classes, data, up)
-    own = model.spec(recipe.chunking, classes)
-    perceiver = Perceiver(own if discretised or steps is not None else _copied(stored, own, str(checkpoint)))
+    spec = model.spec(recipe.chunking, classes)
+    perceiver = Perceiver(spec if discretised or steps is not None else _copied(stored, spec, str(checkpoint)))
     record: dict[str, Any] = {"training": stored.get("report", {}), "discretised_at_export": discretised}
     unseen = "validation" not in recipe.data.also
     measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation, unseen)
@@ -84,6 +94,7 @@ def export(
         record=record,
         versions=bundles.library_versions(),
         licence=MODELNET if recipe.data.name.startswith("modelnet") else "",
+        origin=None if own is None else plain.of(Origin(own=own)),
     )
     shares = measured or {}
     text = _text(made, measured, agreement)
@@ -112,8 +123,8 @@ def _examples(
             raise
         say(f"no accuracy and no certificate without data: {str(error).splitlines()[0]}")
         return None
-    n_points, rule = recipe.chunking.n_points, recipe.data.splits
-    clouds = load_clouds(place, split, n_points=n_points, up=up, classes=classes, splits=rule)
+    how, rule = sampling_of(recipe.chunking), recipe.data.splits
+    clouds = load_clouds(place, split, sampling=how, up=up, classes=classes, splits=rule)
     return examples_of(clouds, recipe.chunking)
 
 

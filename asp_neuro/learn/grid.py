@@ -116,6 +116,9 @@ class GridRows(nn.Module):
         self.register_buffer("shift", torch.zeros(n_outputs, dtype=torch.int64))
         self.register_buffer("units_in", torch.ones(n_inputs, dtype=torch.float64))
         self.register_buffer("unit_out", torch.ones(n_outputs, dtype=torch.float64))
+        self.settled: Tensor | float = (
+            0.0  # [out] what a finished model's bias has more than this machine's sum (`settle`)
+        )
 
     @torch.no_grad()
     def fix(self, weight: Tensor, bias: Tensor | None, units_in: Tensor | float, unit_out: Tensor | float) -> None:
@@ -136,7 +139,18 @@ class GridRows(nn.Module):
         if bias is None:
             return Rows(whole, None, self.shift)
         finer, most = (2.0**BIAS_BITS, BEHIND_BIAS_MAX) if self.behind else (1.0, BIAS_MAX)
-        return Rows(whole, clamp(round_through(bias.double() * finer / unit), -most, most), self.shift)
+        steps = round_through(bias.double() * finer / unit) + self.settled
+        return Rows(whole, clamp(steps, -most, most), self.shift)
+
+    @torch.no_grad()
+    def settle(self, weight: Tensor, bias: Tensor, stored: np.ndarray) -> None:
+        """A bias that is a sum of products has the last bit of the library that added it: a finished model keeps the
+        one that it was trained with, where this machine's is one step away. A larger difference stays one."""
+        self.settled = 0.0
+        own = self.rows(weight, bias).bias
+        assert own is not None
+        apart = torch.from_numpy(stored.astype(np.float64)) - own
+        self.settled = apart * (apart.abs() <= 1.0)
 
 
 class Ranges:

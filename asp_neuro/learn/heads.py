@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from asp_neuro.errors import UsageError
 from asp_neuro.heads.spec import STOCK
@@ -24,3 +24,22 @@ def set_steps(head: nn.Module, steps: int) -> None:
     if steps < head.read_after + 2:
         raise UsageError(f"{steps} time steps an observation, at least {head.read_after + 2} are needed")
     head.steps = steps
+
+
+def taken_over(head: nn.Module, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The entries of a head for one whose weights are `given`; of a head of another form its synapses, where they fit.
+
+    Leaks, resets and thresholds mean something else in each form and start afresh, and so do the biases of layers that
+    have none in the other.
+    """
+    own = head.state_dict()
+    if isinstance(head, StockHead) == any(key.endswith("raw_rho") for key in given):
+        return given
+    names = ("weight_raw", "synapse.weight")
+    for key, value in own.items():
+        at, _, part = key.partition(".")[2].partition(".")
+        others = [f"layers.{at}.{name}" for name in (names if part in names else (part,))]
+        found = next((given[name] for name in others if name in given and given[name].numel() == value.numel()), None)
+        if part in (*names, "scale", "bias") and found is not None:
+            own[key] = found.reshape(value.shape)
+    return own

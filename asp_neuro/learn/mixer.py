@@ -63,6 +63,14 @@ class Mixer(nn.Module):
         carry = torch.addcmul(write, keep, carry)
         return self.drive_norm(torch.addcmul(skip, read, carry)), carry
 
+    def scan(self, gates: Tensor) -> Tensor:
+        """Gates [T, ..., 4 D] of all steps from the start -> drives [T, ..., D]."""
+        keep, write, read, skip = gates.split(self.width, dim=-1)
+        carries = [write[0]]
+        for one_keep, one_write in zip(keep[1:].unbind(), write[1:].unbind()):
+            carries.append(torch.addcmul(one_write, one_keep, carries[-1]))
+        return self.drive_norm(torch.addcmul(skip, read, torch.stack(carries)))
+
     # On the integer grid
 
     @torch.no_grad()
@@ -110,8 +118,21 @@ class Mixer(nn.Module):
         if not torch.is_grad_enabled():
             return exact[0], exact[1]
         smooth = instead(keep * 2.0**-FRACTION_BITS * carry + write, exact[1])
-        mixed = read * smooth + skip * 2.0 ** int(self.grid_skip_shift)
+        return self._read_on_grid(smooth, read, skip, exact[0]), smooth
+
+    def scan_on_grid(self, gates: Tensor, drives: Tensor, carries: Tensor) -> Tensor:
+        """As `scan`; the values [T, ..., D] of drives and carries are at hand."""
+        keep, write, read, skip = gates.split(self.width, dim=-1)
+        smooth = [instead(write[0], carries[0])]
+        steps = zip((keep[1:] * 2.0**-FRACTION_BITS).unbind(), write[1:].unbind(), carries[1:])
+        for one_keep, one_write, exact in steps:
+            smooth.append(instead(torch.addcmul(one_write, one_keep, smooth[-1]), exact))
+        return self._read_on_grid(torch.stack(smooth), read, skip, drives)
+
+    def _read_on_grid(self, carry: Tensor, read: Tensor, skip: Tensor, exact: Tensor) -> Tensor:
+        """Drives: these values, with the gradient of what is read from the carry and normalised."""
+        mixed = read * carry + skip * 2.0 ** int(self.grid_skip_shift)
         norm = self.drive_norm
         scaled = mixed / mixed.detach().abs().amax(dim=-1, keepdim=True).clamp_min(1.0)
         normed = F.layer_norm(scaled, (self.width,), norm.weight.double(), norm.bias.double(), 1e-12)
-        return instead(normed, exact[0]), smooth
+        return instead(normed, exact)

@@ -2,10 +2,11 @@
 
     cloud -> chunks + descriptors -> encoder -> mixer -> head -> belief -> policy / exit -> answer
 
-At training all chunks are encoded at once (`look`), and `rollout` plays the episode of every cloud of the batch. In
-deploy mode the values of a forward pass are those of the deployed network, bit for bit: the encoder computes the same
-whole numbers, and what follows it is computed by the deployed code itself (`Deployed`); gradients are those of the
-smooth functions, at these values.
+At training all chunks are encoded at once (`look`), and `rollout` plays the episode of every cloud of the batch. Once
+it is known where they looked, `again` computes these episodes over all steps at once, for their gradients. In deploy
+mode the values of a forward pass are those of the deployed network, bit for bit: the encoder computes the same whole
+numbers, and what follows it is computed by the deployed code itself (`Deployed`); gradients are those of the smooth
+functions, at these values.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ class Episode:
         if deployed is None:
             return policy(belief, geometry)
         exact = deployed.policy.scores(belief.detach().numpy(), geometry.detach().numpy())
+        if not torch.is_grad_enabled():
+            return torch.from_numpy(exact)
         return instead(policy(belief.float(), geometry.float()).double(), exact)
 
 
@@ -101,6 +104,9 @@ class Rollout(NamedTuple):
     order: Tensor  # [T, b]
     firing_rate: Tensor  # [L]
     max_membrane: Tensor  # [L, H] float units
+    drives: Tensor  # [T, b, D]
+    carries: Tensor  # [T, b, D]
+    beliefs: Tensor  # [T, b, H]
 
 
 Choose = Callable[[Episode], Tensor]  # -> one-hot choice [b, M]
@@ -223,17 +229,24 @@ class Model(nn.Module):
 
     def belief(self, state: State, folded: list[Folded], deployed: Deployed | None) -> Tensor:
         """LayerNorm of the last layer's membrane, in float units."""
-        last = state.membrane[-1] / folded[-1].units
-        smooth = self.belief_norm(last.to(self.belief_norm.weight.dtype))
-        if deployed is None:
-            return smooth
-        return instead(smooth.double(), deployed.belief(state.membrane[-1].detach().numpy()))
+        membrane = state.membrane[-1]
+        exact = None if deployed is None else torch.from_numpy(deployed.belief(membrane.detach().numpy()))
+        return self._belief(membrane, folded, exact)
+
+    def _belief(self, membrane: Tensor, folded: list[Folded], exact: Tensor | None) -> Tensor:
+        """Membranes [..., H] -> beliefs; in deploy mode their values are at hand."""
+        if exact is not None and not torch.is_grad_enabled():
+            return exact
+        smooth = self.belief_norm((membrane / folded[-1].units).to(self.belief_norm.weight.dtype))
+        return smooth if exact is None else instead(smooth.double(), exact)
 
     def logits(self, belief: Tensor, deployed: Deployed | None) -> Tensor:
         """Beliefs [..., H] -> [..., C]."""
         if deployed is None:
             return self.readout(belief)
-        exact = deployed.task.linear(belief.detach().flatten(0, -2).numpy())
+        exact = torch.from_numpy(deployed.task.linear(belief.detach().flatten(0, -2).numpy()))
+        if not torch.is_grad_enabled():
+            return exact.view(*belief.shape[:-1], -1)
         return instead(self.readout(belief.float()).double(), exact)
 
     def step(self, carry: Tensor, gates: Tensor, deployed: Deployed | None) -> tuple[Tensor, Tensor]:
@@ -265,23 +278,49 @@ class Model(nn.Module):
     def rollout(self, sight: Sight, choose: Choose, n_steps: int) -> Rollout:
         """Play `n_steps` observations with the given rule."""
         episode = self.begin(sight)
-        beliefs, order, states = [], [], []
+        beliefs, order, states, drives, carries = [], [], [], [], []
         for _ in range(n_steps):
             choice = choose(episode)
             self.observe(episode, choice)
             beliefs.append(episode.belief)
             order.append(choice.detach())
             states.append(episode.state)
+            drives.append(episode.drive)
+            carries.append(episode.carry)
         layers = range(len(episode.folded))
         rates = [torch.stack([state.spikes[layer] for state in states]).mean() for layer in layers]
         with torch.no_grad():
             highest = [torch.stack([s.membrane[k] for s in states]).abs().amax(dim=(0, 1)) for k in layers]
             highest = [u / constants.units for u, constants in zip(highest, episode.folded, strict=True)]
+        all_beliefs = torch.stack(beliefs)
         return Rollout(
-            self.logits(torch.stack(beliefs), sight.deployed),
+            self.logits(all_beliefs, sight.deployed),
             torch.stack(order).argmax(dim=2),
             torch.stack(rates),
             torch.stack(highest),
+            torch.stack(drives),
+            torch.stack(carries),
+            all_beliefs,
+        )
+
+    def again(self, sight: Sight, choices: Tensor, played: Rollout) -> Rollout:
+        """Episodes that were played, over all steps at once: the same values, with gradients.
+
+        `choices` [T, b, M] one-hot, with whatever gradient they have; none of it may reach a belief (`detach_belief`).
+        An episode that is played with gradients has some hundred nodes a step, this a few.
+        """
+        deployed = sight.deployed is not None
+        gates = (choices.transpose(0, 1) @ sight.gates).transpose(0, 1)  # [T, b, 4 D]
+        drives = self.mixer.scan_on_grid(gates, played.drives, played.carries) if deployed else self.mixer.scan(gates)
+        folded = self.head.fold()
+        membranes, fired, _ = self.head.run(drives, self.head.start(choices.shape[1]), folded)
+        beliefs = self._belief(membranes[-1], folded, played.beliefs if deployed else None)
+        logits = self.readout(beliefs.to(self.readout.weight.dtype))
+        return played._replace(
+            logits=instead(logits.double(), played.logits) if deployed else logits,
+            firing_rate=torch.stack([spikes.mean() for spikes in fired]),
+            drives=drives,
+            beliefs=beliefs,
         )
 
 

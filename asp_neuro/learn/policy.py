@@ -51,13 +51,13 @@ class Policy(nn.Module):
         return None if self.first is None else self.first(self.standardised(descriptors))
 
     def forward(self, belief: Tensor, geometry: Tensor) -> Tensor:
-        """Belief [b, H] and geometry [b, M, d] -> scores [b, M]."""
+        """Belief [..., b, H] and geometry [b, M, d] -> scores [..., b, M]."""
         if self.scorer == "additive":
             constant = torch.tanh(self.from_belief(belief)) @ self.weight
-            return torch.tanh(geometry) @ self.weight + constant[:, None]
+            return torch.tanh(geometry) @ self.weight + constant[..., None]
         if self.scorer == "geometry":
-            return torch.tanh(geometry) @ self.weight
-        return torch.tanh(self.from_belief(belief)[:, None, :] + geometry) @ self.weight
+            return (torch.tanh(geometry) @ self.weight).expand(*belief.shape[:-1], -1)
+        return torch.tanh(self.from_belief(belief)[..., None, :] + geometry) @ self.weight
 
     # On the integer grid
 
@@ -86,6 +86,17 @@ class Policy(nn.Module):
         units = {"from_descriptor": size, "outline": size.repeat(N_OUTLINE // N_DESCRIPTOR)}
         for name, (weight, bias) in self.maps().items():
             self.grid[name].fix(weight, bias, units.get(name, 1.0), 1.0)
+
+    def settle(self, stored: PolicySpec) -> None:
+        """Take over the last bit of the biases that descriptors are centred by (`GridRows.settle`)."""
+        biases = {"from_descriptor": stored.from_descriptor.bias}
+        if stored.first is not None:
+            biases["outline"] = stored.first.outline.bias
+        maps = self.maps()
+        for name, bias in biases.items():
+            weight, own = maps[name]
+            assert own is not None
+            self.grid[name].settle(weight, own, bias)
 
     def spec(self, mask: bool) -> PolicySpec:
         """The integers."""
@@ -125,7 +136,7 @@ def gumbel(noise: Tensor) -> Tensor:
 
 
 def sample(scores: Tensor, temperature: float, gumbel_noise: Tensor) -> Tensor:
-    """Hard Gumbel-softmax choice [b, M]: one-hot forward, softened backward. The noise comes from `gumbel`."""
-    soft = torch.softmax((scores + gumbel_noise) / temperature, dim=1)
-    hard = torch.zeros_like(soft).scatter_(1, soft.argmax(dim=1, keepdim=True), 1.0)
+    """Hard Gumbel-softmax choice [..., M]: one-hot forward, softened backward. The noise comes from `gumbel`."""
+    soft = torch.softmax((scores + gumbel_noise) / temperature, dim=-1)
+    hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(dim=-1, keepdim=True), 1.0)
     return hard + (soft - soft.detach())

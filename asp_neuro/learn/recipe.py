@@ -80,6 +80,7 @@ AT_LEAST_ZERO = (
     "firing_rate_penalty",
     "firing_rate_target",
     "distillation",
+    "own_steps",
 )
 
 
@@ -179,6 +180,7 @@ class TrainRecipe:
     distillation: float = 0.0  # weight of a teacher's soft targets
     distillation_temperature: float = 2.0
     headroom: float = 2.0  # of the integer state over the largest membrane seen
+    own_steps: int = plain.later(1400)  # at least, on a folder of one's own clouds: epochs follow; 0: `epochs` as it is
 
     def __post_init__(self) -> None:
         _at_least("train.epochs", self.epochs, 1)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asp_neuro import files
-from asp_neuro.data import CloudSet, load_clouds, locate
+from asp_neuro.data import CloudSet, load_clouds, locate, sampling_of
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.learn.cloud_encoder import Encoder
 from asp_neuro.learn.examples import Examples, examples_of
@@ -135,8 +135,8 @@ def teach(
     on_epoch: OnEpoch | None = None,
 ) -> dict[str, object]:
     """Train a teacher on the recipe's training split, write its logits to `out`, return the report."""
-    place, n_points = locate(recipe.data.name, data), recipe.chunking.n_points
-    clouds = load_clouds(place, "train", n_points=n_points, up=up, splits=recipe.data.splits)
+    place, points = locate(recipe.data.name, data), sampling_of(recipe.chunking)
+    clouds = load_clouds(place, "train", sampling=points, up=up, splits=recipe.data.splits)
     examples = examples_of(clouds, recipe.chunking)
     teacher = train_teacher(recipe, examples, len(clouds.classes), how, on_epoch)
     logits = logits_of(teacher, examples)

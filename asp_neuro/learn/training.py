@@ -21,19 +21,24 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from asp_neuro import files
+from asp_neuro import files, plain
+from asp_neuro.data.own import OwnData
 from asp_neuro.errors import AspError, ConfigError, InputError
 from asp_neuro.learn import checkpoint, integers, losses
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.cloud_encoder import over_processes
 from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood
 from asp_neuro.learn.examples import Examples
+from asp_neuro.learn.grid import instead
+from asp_neuro.learn.heads import taken_over
 from asp_neuro.learn.model import Batch, Episode, Model, Sight, one_hot, true_likelihood
 from asp_neuro.learn.policy import gumbel, sample
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.model.policy import VISITED
 
 N_RANGES, RANGES_BATCH = 512, 32  # training clouds that the ranges of the host's activations are taken from
+HEAD = "head."  # what the head's entries of a state dict begin with
+OWN = "own"  # key of own data in a checkpoint
 ANEW = "start anew with --force, or name another --out"
 
 
@@ -100,7 +105,8 @@ def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool =
     """Take over the weights of a checkpoint; the read-out class by class, a class that it does not know starts afresh.
 
     A fresh read-out would send large gradients into features that are good already. A policy of another width starts
-    afresh, and so does a first look that the checkpoint lacks. `whole`: the head's integer scales are taken over too.
+    afresh, and so does a first look that the checkpoint lacks; a head of another form takes over the synapses only.
+    `whole`: the head's integer scales are taken over too.
     """
     stored = checkpoint.read(checkpoint.find(name))
     if whole and list(classes) != list(stored["classes"]):
@@ -111,6 +117,8 @@ def _start_from(model: Model, name: str, classes: tuple[str, ...], whole: bool =
         if key in given and given[key].shape[1:] == own[key].shape[1:]:
             rows = [given[key][known[label]] if label in known else own[key][at] for at, label in enumerate(classes)]
             given[key] = torch.stack(rows)
+    head = taken_over(model.head, {key[len(HEAD) :]: value for key, value in given.items() if key.startswith(HEAD)})
+    given = {**{k: v for k, v in given.items() if not k.startswith(HEAD)}, **{HEAD + k: v for k, v in head.items()}}
     policy = [key for key in own if key.startswith("policy.")]
     if any(key in given and given[key].shape != own[key].shape for key in policy):
         given.update({key: own[key] for key in policy})
@@ -152,7 +160,7 @@ def _optimiser(recipe: Recipe, model: Model) -> torch.optim.Optimizer:
         pace = how.policy_learning_rate_factor if name.startswith("policy.") else 1.0
         groups.setdefault((how.weight_decay if parameter.ndim > 1 else 0.0, pace), []).append(parameter)
     shaped = [{"params": own, "weight_decay": decay, "pace": pace} for (decay, pace), own in groups.items()]
-    return torch.optim.AdamW(shaped, lr=how.learning_rate)
+    return torch.optim.AdamW(shaped, lr=how.learning_rate, foreach=True)
 
 
 def _averaged(model: Model) -> list[tuple[str, Tensor]]:
@@ -199,6 +207,26 @@ def mixed_sight(sight: Sight, mix: Mixup) -> Sight:
     return Sight(gates, geometry, first, sight.deployed)
 
 
+class Seen(NamedTuple):
+    """An episode before a choice, for a batch of clouds."""
+
+    scores: Tensor  # [b, M]
+    belief: Tensor  # [b, H]
+    visited: Tensor  # [b, M]
+    likelihood: Tensor | None  # [b, M] of the true class after each chunk, where the policy imitates
+
+
+def scores_again(model: Model, sight: Sight, seen: list[Seen]) -> Tensor:
+    """The scores [T, b, M] of all steps at once: the values seen, with the policy's gradients."""
+    values = torch.stack([step.scores for step in seen])
+    own = model.policy.weight.dtype
+    beliefs, geometry = torch.stack([step.belief for step in seen]), sight.geometry
+    smooth = model.policy(beliefs.to(own), geometry.to(own)).to(values.dtype)
+    if sight.first is not None:
+        smooth = torch.cat([sight.first[None], smooth[1:]])
+    return instead(smooth, values)
+
+
 def batch_loss(
     run: Run,
     batch: Batch,
@@ -223,31 +251,44 @@ def batch_loss(
         takes_random = torch.maximum(takes_random, mix.mixed[:, None].to(noise.dtype))
     random_order = one_hot(random[:, :-1].argsort(dim=1), noise.shape[2], noise).transpose(0, 1)  # [T, b, M]
     random_choice = random_order * takes_random
-    imitation_losses: list[Tensor] = []
+    free = 1.0 - takes_random
+    seen: list[Seen] = []
 
     def choose(episode: Episode) -> Tensor:
         scores = episode.scores(model.policy, how.detach_belief)
+        likelihood = None
         if how.imitation > 0.0 and episode.step < min(how.imitation_steps, noise.shape[2] - 1):
             likelihood = true_likelihood(model.peek(episode), batch.labels) / how.imitation_temperature
             likelihood = likelihood + episode.visited * VISITED
-            imitation_losses.append(losses.imitation(scores[pure], likelihood[pure], 1.0, n_total))
+        seen.append(Seen(scores, episode.belief, episode.visited, likelihood))
         sampled = sample(scores, gumbel_temperature, gumbel_noise[episode.step])
-        fixed, free = random_choice[episode.step].to(scores.dtype), 1.0 - takes_random.to(scores.dtype)
-        return torch.addcmul(fixed, sampled, free)
+        return torch.addcmul(random_choice[episode.step].to(scores.dtype), sampled, free.to(scores.dtype))
 
     sight, mixed = model.look(batch), None
     if mix is not None:
         sight = mixed_sight(sight, mix)
         mixed = batch.labels[mix.partner], foreign_share(random_choice, mix.foreign)
-    played = model.rollout(sight, choose, noise.shape[0])
+    if how.detach_belief:
+        with torch.no_grad():
+            played = model.rollout(sight, choose, noise.shape[0])
+        scores = scores_again(model, sight, seen)
+        sampled = sample(scores, gumbel_temperature, gumbel_noise)
+        played = model.again(
+            sight, torch.addcmul(random_choice.to(scores.dtype), sampled, free.to(scores.dtype)), played
+        )
+    else:
+        played = model.rollout(sight, choose, noise.shape[0])
+        scores = torch.stack([step.scores for step in seen])
     logits = played.logits.to(noise.dtype)
     loss = losses.cross_entropy(
         logits, batch.labels, how.label_smoothing, n_total, run.class_weight, how.step_weight_power, mixed
     )
     if how.tet > 0.0:
         loss = loss + how.tet * losses.tet(logits, n_total)
-    if imitation_losses:
-        loss = loss + how.imitation * torch.stack(imitation_losses).mean()
+    likelihoods = [step.likelihood for step in seen if step.likelihood is not None]
+    if likelihoods:
+        asked, told = (x[:, pure].flatten(0, 1) for x in (scores[: len(likelihoods)], torch.stack(likelihoods)))
+        loss = loss + how.imitation * losses.imitation(asked, told, 1.0, n_total * len(likelihoods))
     if teacher is not None and how.distillation > 0.0:
         loss = loss + how.distillation * losses.distillation(
             logits[:, pure], teacher[pure], how.distillation_temperature, n_total
@@ -376,8 +417,12 @@ def train(
     out: Path,
     resume: bool = False,
     show: Progress | None = None,
+    own: OwnData | None = None,
 ) -> dict[str, Any]:
-    """Train to the end and write `out`; returns the report. The state lies in `out` + '.resume' until then."""
+    """Train to the end and write `out`; returns the report. The state lies in `out` + '.resume' until then.
+
+    `own` is remembered in the file: whose data these are, for what comes after.
+    """
     show = show or Progress()
     if len(examples) < 2:
         raise InputError(f"{len(examples)} clouds to train on, at least 2 are needed")
@@ -418,7 +463,7 @@ def train(
             checkpoint.save(part, _state(run))
             files.write_text(log, "".join(json.dumps(line) + "\n" for line in run.history))
         show.epoch(row)
-    return _finish(run, examples.labels, validation, out, part, main)
+    return _finish(run, examples.labels, validation, out, part, main, own)
 
 
 @torch.no_grad()
@@ -431,7 +476,9 @@ def adjust_logits(model: Model, labels: np.ndarray, share: float) -> None:
     model.readout.bias -= share * torch.from_numpy(np.log(count / count.sum())).to(model.readout.bias.dtype)
 
 
-def _finish(run: Run, labels: np.ndarray, validation: Examples, out: Path, part: Path, main: bool) -> dict[str, Any]:
+def _finish(
+    run: Run, labels: np.ndarray, validation: Examples, out: Path, part: Path, main: bool, own: OwnData | None
+) -> dict[str, Any]:
     with Averaged(run) as model:
         if run.recipe.train.logit_adjustment > 0.0:
             adjust_logits(model, labels, run.recipe.train.logit_adjustment)
@@ -459,6 +506,8 @@ def _finish(run: Run, labels: np.ndarray, validation: Examples, out: Path, part:
             kept = {k: v for k, v in report.items() if k != "out"}  # a place on this machine is nobody else's business
             if was:
                 content[integers.KEY] = integers.to_plain(model.spec(run.recipe.chunking, run.classes))
+            if own is not None:
+                content[OWN] = plain.of(own)
             checkpoint.save(out, {**content, "model": model.state_dict(), "report": kept, "history": run.history})
             part.unlink(missing_ok=True)
     return report
@@ -505,6 +554,11 @@ def _load_weights(model: Model, stored: dict[str, Any], path: Path) -> None:
     model.deploy = bool(stored.get("deploy", False)) and model.has_scales
 
 
+def own_of(stored: dict[str, Any], place: str | Path) -> OwnData | None:
+    """The data of its owner that a checkpoint remembers."""
+    return None if stored.get(OWN) is None else plain.read(OwnData, stored[OWN], str(place))
+
+
 def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[str, Any]]:
     """A trained model with its recipe, its classes and the whole checkpoint."""
     stored = checkpoint.read(path)
@@ -512,4 +566,6 @@ def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[s
     model = Model(recipe.model, len(stored["classes"]), recipe.head)
     _load_weights(model, stored, Path(path))
     model.eval()
+    if integers.KEY in stored and model.has_scales:
+        model.policy.settle(integers.from_plain(stored[integers.KEY], str(path)).policy)
     return model, recipe, tuple(stored["classes"]), stored

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 
 from asp_neuro import files
-from asp_neuro.data import NAMES, CloudSet, Place, load_clouds, locate
+from asp_neuro.data import NAMES, CloudSet, Place, load_clouds, locate, sampling_of
+from asp_neuro.data.own import own_data
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
 from asp_neuro.learn import checkpoint, training
 from asp_neuro.learn import recipe as recipes
@@ -53,21 +54,26 @@ def train(
         raise ConfigError("distillation needs both: train.distillation above 0 in the recipe and --teacher FILE")
     torch.set_num_threads(threads or 1)  # small tensors: a second thread gains nothing, and spins when cores are busy
     keep_memory()
-    with _alone(how, out, resume, force), processes(), _shown(how, tensorboard) as show:
+    with _alone(how, out, resume, force), processes():
         main = training.world()[0] == 0
         clouds = training_clouds(how, data, up)
         _check_classes(how, clouds)
         _check_start(how, data, up)
+        own = own_data(locate(how.data.name, data), up, clouds)
         if main:
             parts = f"{clouds.source}{''.join(f', with {split}' for split in how.data.also)}"
             say(f"training '{how.name}', seed {how.seed}, on {parts}: {len(clouds)} clouds")
+        if own is not None and epochs is None:
+            how = long_enough(how, len(clouds), say if main else lambda text: None)
         examples = examples_of(clouds, how.chunking, change=how.augment, seed=how.seed)
         if teacher is not None:
             examples = dataclasses.replace(examples, teacher=teacher_logits(teacher, clouds))
         validation = examples_of(_split(how, "validation", data, up), how.chunking)
-        return training.train(
-            how, clouds.classes, examples, validation, out, resume=resume, show=show if main else None
-        )
+        with _shown(how, tensorboard) as show:
+            report = training.train(
+                how, clouds.classes, examples, validation, out, resume=resume, show=show if main else None, own=own
+            )
+        return {**report, "epochs": how.train.epochs, "data": None if own is None else {"path": own.path, "up": own.up}}
 
 
 @contextlib.contextmanager
@@ -87,8 +93,12 @@ def demand_free(out: Path, resume: bool, force: bool) -> None:
     if resume and force:
         raise UsageError("--resume goes on with a training, --force starts it anew: give one of them")
     if resume and not part.exists():
-        done = f"'{out}' holds {left_by(out)}" if out.exists() else f"there is no '{part}'"
-        raise UsageError(f"nothing to resume: {done}; without --resume a training starts at its first epoch")
+        if out.exists():
+            anew = "--force in place of --resume starts anew and overwrites it, or name another --out"
+            raise UsageError(f"nothing to resume: '{out}' holds {left_by(out)}; {anew}")
+        raise UsageError(
+            f"nothing to resume: there is no '{part}'; without --resume a training starts at its first epoch"
+        )
     if resume or force:
         return
     if part.exists():
@@ -134,6 +144,22 @@ def adjusted(recipe: Recipe, epochs: int | None, seed: int | None) -> Recipe:
     return recipe if seed is None else dataclasses.replace(recipe, seed=seed)
 
 
+def long_enough(recipe: Recipe, n_clouds: int, tell: Callable[[str], None] = say) -> Recipe:
+    """The recipe with as many epochs as `own_steps` steps take on so many clouds, where its own are fewer.
+
+    A network learns from steps: 22 epochs of 2,000 clouds are 1,364 of them, of 300 clouds 198.
+    """
+    a_pass = n_clouds // recipe.train.batch_size or 1
+    epochs = -(-recipe.train.own_steps // a_pass)
+    if epochs <= recipe.train.epochs:
+        return recipe
+    tell(
+        f"{n_clouds} clouds are few: {epochs} epochs instead of {recipe.train.epochs}, so that {a_pass * epochs} steps "
+        "are made (another number: --epochs)"
+    )
+    return adjusted(recipe, epochs, None)
+
+
 def training_clouds(recipe: Recipe, data: str | Path | None = None, up: str | None = None) -> CloudSet:
     """The clouds that a recipe trains on: train and `data.also`, but none that a set of `data.without` judges with.
 
@@ -160,7 +186,7 @@ def _split(recipe: Recipe, split: str, data: str | Path | None, up: str | None) 
 
 
 def _read(recipe: Recipe, place: Place, split: str, up: str | None) -> CloudSet:
-    return load_clouds(place, split, n_points=recipe.chunking.n_points, up=up, splits=recipe.data.splits)
+    return load_clouds(place, split, sampling=sampling_of(recipe.chunking), up=up, splits=recipe.data.splits)
 
 
 def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> None:
@@ -308,5 +334,7 @@ def summary(report: dict[str, Any]) -> str:
     else:
         lines.append("it never ran on the integer grid; export will have to discretise it")
     lines.append("firing rate per layer: " + ", ".join(f"{100.0 * rate:.0f} %" for rate in report["firing_rate"]))
+    if report.get("data"):
+        lines.append(f"remembered: data {report['data']['path']}, {report['data']['up']} up; later commands take them")
     lines.append(f"next: asp-neuro export {report['out']}")
     return "\n".join(lines)
