@@ -311,7 +311,7 @@ def test_the_clean_row_is_that_of_the_study_of_order(studied, corrupted, tmp_pat
 
 def test_every_corruption_is_read_at_its_budgets_and_written_down(corrupted):
     out, report = corrupted
-    assert [row["k"] for row in report["corruptions"]] == [1, 4] * 9
+    assert [row["k"] for row in report["corruptions"]] == [1, 4] * 13
     stored = rows_of(out / "robustness.csv")
     text = robustness.text(report).splitlines()
     for row in report["corruptions"]:
@@ -335,6 +335,16 @@ def test_the_same_seed_corrupts_the_same_way_and_another_seed_another(studied, c
     assert other[2:] != same_seed[2:]
 
 
+def test_a_bundle_is_also_told_what_its_certificate_makes_of_every_condition(tmp_path):
+    report = robustness.run(["compact"], draws=1, split="validation", limit=10, out=tmp_path)
+    assert [row["corruption"] for row in report["promises"]] == [r["corruption"] for r in report["corruptions"][::3]]
+    for row in report["promises"]:
+        assert 0.0 <= row["unfamiliar_share"] + row["certified_share"] <= 1.0
+        assert (row["wrong_among_certified"] is None) == (row["certified_share"] == 0.0)
+    assert len(rows_of(tmp_path / "robustness-promises.csv")) == 13
+    assert "wrong among certified" in robustness.text(report)
+
+
 def test_a_cloud_that_becomes_too_small_to_cut_is_told(studied, tmp_path):
     many = replace(TINY.chunking, n_groups=32)
     path = tmp_path / "many.pt"
@@ -349,7 +359,7 @@ def test_robustness_speaks_json_and_refuses_bad_words(studied, cli, tmp_path):
     words = ("study", "robustness", str(studied[0] / "full_e2_s0.pt"), "--draws", "1", "--limit", "8", "--json")
     said = cli(*words, "--split", "validation", "--out", str(tmp_path))
     assert said.code == 0, said.err
-    assert (said.json["n"], said.json["draws"], len(said.json["corruptions"])) == (8, 1, 18)
+    assert (said.json["n"], said.json["draws"], len(said.json["corruptions"])) == (8, 1, 26)
     for wrong, message in ((("--draws", "0"), "0 is below 1"), (("--epochs", "1"), "unknown option: '--epochs'")):
         refused = cli(*words, *wrong)
         assert (refused.code, refused.json["error"]["kind"]) == (2, "usage")

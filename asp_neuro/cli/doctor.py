@@ -33,7 +33,8 @@ EXTRAS = {  # extra -> what it is for
     "train": "train, export, demo, studies of checkpoints",
     "lava": "run --backend=sim, Lava in verify, the way to Loihi 2",
     "plots": "pictures: --picture, --curve, --plot, studies",
-    "files": "pcd files",
+    "files": "pcd, las and laz files",
+    "e57": "e57 files",
     "nir": "export --nir",
 }
 SHARED_MEMORY = Path("/dev/shm")

@@ -13,14 +13,16 @@ from asp_neuro.certify import Recording
 from asp_neuro.errors import InputError, UsageError, nearest
 from asp_neuro.grid.softmax import margin
 from asp_neuro.model.episode import Batch
-from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.exit import ExitReason, ExitRule
+from asp_neuro.model.familiarity import told
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.rules import RULES, fps_orders, random_orders
-from asp_neuro.report import progress
+from asp_neuro.report import progress, say
 from asp_neuro.runtime import deployment
+from asp_neuro.runtime.machine import fast_answers
 from asp_neuro.scenes.cloud import Chunks
 from asp_neuro.scenes.cloud_encoder import CloudSpec
-from asp_neuro.studies.subjects import Examples, Origin, Subject
+from asp_neuro.studies.subjects import Examples, Origin, Promised, Subject
 
 BATCH = 64
 
@@ -35,8 +37,25 @@ class DeployedSubject(Subject):
         scene = deployed.perceiver.spec.scene
         if not isinstance(scene, CloudSpec):
             raise InputError(f"'{name}' looks at scenes of kind '{scene.kind}'; the studies are of clouds")
-        origin = Origin(deployed.bundle.recipe, scene.chunking)
-        return cls(str(name), origin, deployed.perceiver.classes, deployed.perceiver)
+        origin = Origin(deployed.bundle.recipe, scene.chunking, deployed.origin.own)
+        try:
+            rule = deployment.exit_rule(deployed)[0]
+        except InputError as void:  # a study of the model needs no promise
+            say(str(void))
+            rule = ExitRule()
+        perceiver = Perceiver(deployed.bundle.model, rule, deployed.familiarity)
+        return cls(str(name), origin, perceiver.classes, perceiver)
+
+    def promised(self, examples: Examples) -> Promised | None:
+        rule, spec = self.perceiver.exit_rule, self.perceiver.spec
+        if not rule.certified:
+            return None
+        answers = fast_answers(self.perceiver, examples.chunks, rule)
+        answers = told(answers, examples.chunks, spec, rule, self.perceiver.familiarity)
+        reasons = np.array([answer.exit.value for answer in answers])
+        wrong = np.array([answer.label for answer in answers]) != examples.labels
+        unfamiliar, certified = (reasons == one.value for one in (ExitReason.UNFAMILIAR, ExitReason.CERTIFIED))
+        return Promised(unfamiliar, certified, wrong)
 
     def read(self, examples: Examples, rule: str, average: bool = False) -> Recording:
         if rule not in RULES:

@@ -10,11 +10,11 @@ from typing import Any
 from asp_neuro import files
 from asp_neuro.certify import Recording
 from asp_neuro.report import say, table
+from asp_neuro.scenes.conditions import changed, conditions
 from asp_neuro.studies import plots
 from asp_neuro.studies.comparison import Stop, difference, measure
-from asp_neuro.studies.corruption import corrupt, corruptions
 from asp_neuro.studies.results import gap, number, share, written
-from asp_neuro.studies.subjects import clouds_of, cut, subjects
+from asp_neuro.studies.subjects import Promised, clouds_of, cut, joined, subjects
 
 ROBUST_AT = (1, 4)  # and the whole budget
 
@@ -39,15 +39,21 @@ def run(
     clouds = clouds_of(origin, data, up, split, limit).relabelled(group[0].classes)
     files.make_folder(out)
     n_steps = origin.chunking.n_chunks
-    rows = []
-    for what in corruptions(origin.chunking.n_points):
+    rows: list[dict[str, Any]] = []
+    promises: list[dict[str, Any]] = []
+    for what in conditions(origin.chunking.n_points):
         recordings: dict[str, list[Recording]] = {"learned": [], "fps_order": []}
+        kept: list[Promised] = []
         for draw in range(draws if what.kind != "none" else 1):
             say(f"{what.name}: draw {draw + 1}")
-            changed = dataclasses.replace(clouds, points=corrupt(clouds.points, what, seed, draw))
-            examples = cut(changed, origin.chunking, cache=False)
+            other = dataclasses.replace(clouds, points=changed(clouds.points, what, seed, draw))
+            examples = cut(other, origin.chunking, cache=False)
             for rule, records in recordings.items():
                 records += [subject.read(examples, rule) for subject in group]
+            kept += [found for subject in group if (found := subject.promised(examples)) is not None]
+        if kept:
+            accuracy = measure(recordings["learned"], Stop(n_steps)).accuracy
+            promises.append({"corruption": what.name, "accuracy": accuracy, **joined(kept).shares()})
         for k in sorted({k for k in ROBUST_AT if k < n_steps} | {n_steps}):
             learned, fixed = (measure(records, Stop(k)) for records in recordings.values())
             ahead = difference(recordings["learned"], recordings["fps_order"], Stop(k))
@@ -73,8 +79,10 @@ def run(
         "draws": draws,
         "seed": seed,
         "corruptions": rows,
+        "promises": promises,
     }
-    return written(out, "robustness", report, {"": rows}, plots.robustness_study)
+    tables = {"": rows, "-promises": promises} if promises else {"": rows}
+    return written(out, "robustness", report, tables, plots.robustness_study)
 
 
 def text(report: dict[str, Any]) -> str:
@@ -90,4 +98,14 @@ def text(report: dict[str, Any]) -> str:
         for name, rows in by_name.items()
     ]
     heads = [f"k={row['k']}" for row in by_name["clean"]]
-    return "\n".join([*lines, table(body, ("corruption", *heads)), "", f"written: {', '.join(report['files'])}"])
+    lines.append(table(body, ("corruption", *heads)))
+    if report["promises"]:
+        lines += ["", "what the certificate makes of them, in % (clouds short of points count like others)"]
+        lines.append(_promise_table(report["promises"]))
+    return "\n".join([*lines, "", f"written: {', '.join(report['files'])}"])
+
+
+def _promise_table(promises: list[dict[str, Any]]) -> str:
+    keys = ("accuracy", "unfamiliar_share", "certified_share", "wrong_among_certified")
+    body = [[row["corruption"], *("-" if row[key] is None else share(row[key]) for key in keys)] for row in promises]
+    return table(body, ("corruption", "right at full budget", "unfamiliar", "certified", "wrong among certified"))

@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro.certify import Recording
-from asp_neuro.data import RANDOM, CloudSet, load_clouds, locate
+from asp_neuro.data import RANDOM, CloudSet, load_clouds, locate, sampling_of
+from asp_neuro.data.own import OwnData, recall
 from asp_neuro.errors import InputError, UsageError
 from asp_neuro.report import say
 from asp_neuro.scenes.cache import chunks_of
@@ -26,6 +27,7 @@ class Origin:
 
     recipe: dict[str, Any]  # as stored
     chunking: Chunking
+    own: OwnData | None = None
 
     @property
     def name(self) -> str:
@@ -65,6 +67,27 @@ class Examples:
     labels: np.ndarray  # [n]
 
 
+class Promised(NamedTuple):
+    """What became of clouds under a certificate: [n] bool each. Clouds that are short of points count like others."""
+
+    unfamiliar: np.ndarray
+    certified: np.ndarray
+    wrong: np.ndarray
+
+    def shares(self) -> dict[str, float | None]:
+        some = bool(self.certified.any())
+        return {
+            "unfamiliar_share": float(self.unfamiliar.mean()),
+            "certified_share": float(self.certified.mean()),
+            "wrong_among_certified": float(self.wrong[self.certified].mean()) if some else None,
+        }
+
+
+def joined(parts: Sequence[Promised]) -> Promised:
+    """Of all models and draws together."""
+    return Promised(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
 @dataclass(frozen=True)
 class Subject(ABC):
     """A model under study, the head as it is exported unless asked otherwise."""
@@ -76,6 +99,10 @@ class Subject(ABC):
     @abstractmethod
     def read(self, examples: Examples, rule: str, average: bool = False) -> Recording:
         """Every cloud at full budget, its chunks taken by a rule of `rules.RULES`; `average`: from the mean logits."""
+
+    def promised(self, examples: Examples) -> Promised | None:
+        """What the certificate makes of the clouds; None: there is none that holds."""
+        return None
 
 
 def subjects(names: Sequence[str | Path], floating: bool = False) -> list[Subject]:
@@ -107,10 +134,11 @@ def is_bundle(name: str | Path) -> bool:
     return Path(name).suffix == ".net" or str(name) in bundles.shipped()
 
 
-def clouds_of(origin: Origin, data: str | None, up: str | None, split: str, limit: int | None) -> CloudSet:
+def clouds_of(origin: Origin, data: str | Path | None, up: str | None, split: str, limit: int | None) -> CloudSet:
     """The clouds that the models are read on, all of a known class."""
-    n_points = origin.chunking.n_points
-    clouds = load_clouds(locate(origin.data, data), split, n_points=n_points, up=up, splits=origin.splits)
+    how = sampling_of(origin.chunking)
+    data, up = recall(origin.own, data, up)
+    clouds = load_clouds(locate(origin.data, data), split, sampling=how, up=up, splits=origin.splits)
     clouds = clouds if limit is None else clouds.subset(np.arange(min(limit, len(clouds))))
     if len(clouds) == 0 or (clouds.labels < 0).any():
         raise InputError(f"{clouds.source}: a study needs clouds of known classes, at least one")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from asp_neuro.certify import Recording
+from asp_neuro.data.own import OwnData
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.learn import checkpoint, training, workshop
 from asp_neuro.learn import examples as learn_examples
@@ -16,6 +17,7 @@ from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.evaluation import evaluate
 from asp_neuro.learn.model import Model
 from asp_neuro.learn.recipe import Recipe
+from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.report import say
 from asp_neuro.studies.subjects import Examples, Origin, Subject
 
@@ -38,19 +40,28 @@ class TrainedSubject(Subject):
         import torch  # not above: asp_neuro.learn comes first, which demands it
 
         torch.set_num_threads(1)
-        model, recipe, classes, _ = training.load_model(checkpoint.find(name))
+        model, recipe, classes, stored = training.load_model(checkpoint.find(name))
         if not floating and not model.has_scales:
             raise InputError(f"'{name}': it never ran on the integer grid, so there is nothing deployed to study")
         model.deploy = not floating
-        return cls(str(name), origin(recipe), classes, model)
+        return cls(str(name), origin(recipe, training.own_of(stored, name)), classes, model)
 
     def read(self, examples: Examples, rule: str, average: bool = False) -> Recording:
         batches = learn_examples.Examples(examples.chunks, examples.chunks.groups_of_chunks(), examples.labels)
         return evaluate(self.model, batches, rule, self.origin.seed).recording(average)
 
 
-def origin(recipe: Recipe) -> Origin:
-    return Origin(recipe.as_dict(), recipe.chunking)
+def deployed_form(name: str | Path) -> tuple[Perceiver, Origin]:
+    """A checkpoint as it would be exported: the same integers, nothing written."""
+    model, recipe, classes, stored = training.load_model(checkpoint.find(name))
+    if not model.has_scales:
+        raise InputError(f"'{name}': it never ran on the integer grid; export it first (asp-neuro export {name})")
+    model.deploy = True
+    return Perceiver(model.spec(recipe.chunking, classes)), origin(recipe, training.own_of(stored, name))
+
+
+def origin(recipe: Recipe, own: OwnData | None = None) -> Origin:
+    return Origin(recipe.as_dict(), recipe.chunking, own)
 
 
 def wanted(recipe: str | Recipe, epochs: int | None, floating: bool) -> Recipe:
@@ -81,5 +92,7 @@ def trained(
             say(f"model {place} of {len(jobs)}: {path} is there")
         else:
             say(f"model {place} of {len(jobs)}: {path}{', goes on' if training.unfinished(path).exists() else ''}")
-            workshop.train(how, data=data, up=up, out=path, resume=training.unfinished(path).exists())
+            epochs = how.train.epochs  # as asked, on a folder too
+            resume = training.unfinished(path).exists()
+            workshop.train(how, data=data, up=up, out=path, resume=resume, epochs=epochs)
     return {policy: [path for name, _, path in jobs if name == policy] for policy in changes}

@@ -7,6 +7,7 @@ the exit code. It raises `AspError` for what the user can mend. Messages and pro
 
 from __future__ import annotations
 
+from asp_neuro.cli.verbs.audit import audit, audit_arguments
 from asp_neuro.cli.verbs.base import Result, Verb, bundle_argument, no_arguments
 from asp_neuro.cli.verbs.certify import certify, certify_arguments
 from asp_neuro.cli.verbs.check import check, check_arguments
@@ -14,6 +15,7 @@ from asp_neuro.cli.verbs.demo import demo, demo_arguments
 from asp_neuro.cli.verbs.doctor import doctor, doctor_arguments
 from asp_neuro.cli.verbs.energy import energy, energy_arguments
 from asp_neuro.cli.verbs.export import export, export_arguments
+from asp_neuro.cli.verbs.report import report, report_arguments
 from asp_neuro.cli.verbs.run import run, run_arguments
 from asp_neuro.cli.verbs.show import models, show
 from asp_neuro.cli.verbs.study import order, order_arguments, robustness, robustness_arguments, study
@@ -38,6 +40,8 @@ VERBS: tuple[Verb, ...] = (
     Verb("verify", "compare every engine, bit for bit", "asp-neuro verify --limit 4", verify_arguments, verify),
     Verb("check", "design rules and fit on the chip", "asp-neuro check --hw loihi2", check_arguments, check),
     Verb("energy", "estimate what an answer costs", "asp-neuro energy compact", energy_arguments, energy),
+    Verb("audit", "measure what the theory claims", "asp-neuro audit compact", audit_arguments, audit),
+    Verb("report", "one page to look at, offline", "asp-neuro report compact", report_arguments, report),
     Verb("show", "print what is inside a bundle", "asp-neuro show model.net", bundle_argument, show),
     Verb("models", "list the bundles that are shipped", "asp-neuro models", no_arguments, models),
     Verb("study", "compare ways to look, on models of your own", STUDIES[0].example, no_arguments, study, STUDIES),

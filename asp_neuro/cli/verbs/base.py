@@ -103,8 +103,53 @@ def exit_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def level_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--alpha", type=float, default=0.05, metavar="A", help="largest risk (default 0.05)")
+    parser.add_argument(
+        "--alpha", type=alphas, default=(0.05,), metavar="A[,A..]",
+        help="largest risk (default 0.05); several share delta, and the first that is certified is stored",
+    )  # fmt: skip
     parser.add_argument("--delta", type=float, default=0.05, metavar="D", help="chance to be wrong (default 0.05)")
+
+
+def alphas(text: str) -> tuple[float, ...]:
+    """An argument type: risks with commas between them, none twice."""
+    try:
+        found = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number, and no numbers with commas between them") from None
+    if len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"'{text}' names a level twice")
+    return found
+
+
+def familiarity_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--unfamiliar", type=unfamiliar_share, default=0.01, metavar="S",
+        help="largest share of clouds like the known ones that may be called unfamiliar (default 0.01; 0: none is)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cover", type=word_list, default=(), metavar="A,B,..",
+        help="conditions that the promise shall cover too: partial, strewn, noise, turned, thin, dropped, uneven, "
+        "rotated, with an amount if wished (strewn:0.01)",
+    )  # fmt: skip
+
+
+def unfamiliar_share(text: str) -> float:
+    """An argument type: a share from 0 on and below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number") from None
+    if not 0.0 <= value < 1.0:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 0 and below 1")
+    return value
+
+
+def word_list(text: str) -> tuple[str, ...]:
+    """An argument type: words with commas between them."""
+    words = tuple(word.strip() for word in text.split(","))
+    if not all(words):
+        raise argparse.ArgumentTypeError(f"'{text}' has an empty word")
+    return words
 
 
 def share(value: float | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from asp_neuro.cli.verbs.base import (
     Result,
@@ -29,7 +30,7 @@ def energy_arguments(parser: argparse.ArgumentParser) -> None:
 def energy(args: argparse.Namespace) -> Result:
     """What an answer costs, by operations counted on the model and firing rates measured on its data. An estimate, by
     the paper's float prices and by the integers that run."""
-    from asp_neuro.runtime import deployment, hardware
+    from asp_neuro.runtime import deployment, hardware, neurobench
     from asp_neuro.runtime.energy import Estimate
     from asp_neuro.studies import plots
 
@@ -37,9 +38,10 @@ def energy(args: argparse.Namespace) -> Result:
     deployed = deployment.open_bundle(bundle_name(args))
     rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
     say(sentence)
+    parts: list[Any] = []
     try:
         clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
-        usage = deployment.usage(deployed, clouds, rule)
+        usage, parts = deployment.usage(deployed, clouds, rule), deployment.batches(deployed, clouds)
     except MissingError as error:
         if args.data is not None:
             raise
@@ -47,7 +49,8 @@ def energy(args: argparse.Namespace) -> Result:
         say(f"{str(error).splitlines()[0]}\nnothing is run: the firing rates stored in the bundle are used")
     b = deployed.bundle
     found = Estimate(b.model, usage, prices)
-    report, text = {**found.as_dict(), "sha256": deployed.sha256}, found.text()
+    named = neurobench.metrics(deployed.perceiver, parts, rule)
+    report, text = {**found.as_dict(), "neurobench": named, "sha256": deployed.sha256}, found.text()
     if args.plot is not None:
         report["plot"] = str(plots.energy_curves(args.plot, found))
         text += f"\n\nplot: {report['plot']}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from asp_neuro.cli.verbs.base import Result, data_arguments, level_arguments, out_file
-from asp_neuro.cli.verbs.certify import certificate_report
+from asp_neuro import plain
+from asp_neuro.cli.verbs.base import Result, data_arguments, familiarity_arguments, level_arguments, out_file
+from asp_neuro.cli.verbs.certify import chosen, cover_lines, levels_report, promises, size_advice
 from asp_neuro.errors import AspError, CheckFailed, UsageError
 from asp_neuro.report import say
 
@@ -21,6 +23,7 @@ def export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-certificate", action="store_true", help="leave out the last step, the certificate")
     data_arguments(parser)
     level_arguments(parser)
+    familiarity_arguments(parser)
 
 
 def export(args: argparse.Namespace) -> Result:
@@ -40,6 +43,7 @@ def export(args: argparse.Namespace) -> Result:
     if not fit.fits:
         raise CheckFailed(f"this head does not fit {args.hw}; nothing was written.\n{fit.text()}")
     replaced = ", in place of the file that was there" if args.out.exists() else ""
+    made = replace(made, bundle=carried(made.bundle, args.out))
     bundles.write(args.out, made.bundle)
     if args.nir is not None:
         from asp_neuro.runtime import nir_file
@@ -49,8 +53,8 @@ def export(args: argparse.Namespace) -> Result:
     deployed = deployment.open_bundle(args.out)
     certificate = None
     if made.deploy_accuracy is not None and not args.no_certificate:
-        certificate, sentence = _certify(deployed, args)
-        lines.append(sentence)
+        certificate, told = _certify(deployed, args)
+        lines += told
     report = {
         "out": str(args.out),
         "sha256": deployed.sha256,
@@ -65,7 +69,27 @@ def export(args: argparse.Namespace) -> Result:
         "agreement": None if made.agreement is None else made.agreement._asdict(),
         "certificate": certificate,
     }
+    own = deployed.origin.own
+    if own is not None:
+        report["data"] = {"path": own.path, "up": own.up}
+        lines.append(f"remembered: data {own.text}; later commands take them")
     return Result(report, "\n".join([*lines, f"next: asp-neuro run {args.out}"]))
+
+
+def carried(bundle: Any, place: Path) -> Any:
+    """With what a file that is replaced knows of the same model: calibration clouds that were used, its certificate."""
+    from asp_neuro import bundle as bundles
+    from asp_neuro.bundle.origin import read_origin
+
+    try:
+        before = bundles.read(place)
+    except AspError:  # nothing there, or something else
+        return bundle
+    if bundles.model_sha256(before) != bundles.model_sha256(bundle):
+        return bundle
+    origin = replace(read_origin(bundle.origin), used=read_origin(before.origin).used)
+    kept = {name: getattr(before, name) for name in ("familiarity", "plan", "certificate")}
+    return replace(bundle, origin=plain.of(origin) or None, **kept)
 
 
 def _demand_checkpoint(path: Path) -> None:
@@ -79,15 +103,21 @@ def _demand_checkpoint(path: Path) -> None:
         )
 
 
-def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | None, str]:
+def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | None, list[str]]:
     """The last step of export: a certificate, or a warning; the bundle is usable either way."""
-    from asp_neuro.certify import promise
     from asp_neuro.runtime import deployment
 
     try:
-        found = deployment.certify(deployed, args.data, args.up, args.alpha, args.delta)
+        tried = deployment.certify_all(
+            deployed, args.data, args.up, args.alpha, args.delta, None, args.unfamiliar or None, args.cover
+        )
     except AspError as error:
-        say(f"warning: no certificate: {error}")
-        return None, "no certificate; `asp-neuro run` will read the whole budget"
-    deployment.store(deployed, found)
-    return certificate_report(found.certificate), promise(found.certificate)
+        say(f"warning: no new certificate: {error}")
+        if deployed.bundle.certificate is not None:
+            return None, ["the certificate that was there is kept"]
+        return None, ["no certificate; `asp-neuro run` will read the whole budget"]
+    made = chosen(tried)
+    deployment.store(deployed, made, tried=tried)
+    report = levels_report(tried)
+    lines = [*size_advice(made), *cover_lines(report, made.plan, made.familiarity)]
+    return report, [*lines, *promises(tried)]

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> Result:
     text, code = _run_text(report), 0
     text += f"\npicture: {args.picture}" if args.picture is not None else ""
     if watch is not None:
-        report["monitor"], told = _feedback(watch, deployed, clouds, answers)
+        report["monitor"], told = _feedback(watch, deployed, clouds, answers, args)
         text, code = f"{text}\n{told}", int(report["monitor"]["alarm"])
     if args.input is not None:
         report["answers"] = [answer.to_dict(name) for name, answer in zip(clouds.names, answers, strict=True)]
@@ -111,13 +111,12 @@ def _clouds(args: argparse.Namespace, deployed: Any) -> tuple[Any, Any]:
     return deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit, args.seed), None
 
 
-def _feedback(path: Path, deployed: Any, clouds: Any, answers: Any) -> tuple[dict[str, Any], str]:
-    """What the monitor of certified answers says after these, for machines and for people."""
-    from asp_neuro.certify import monitor
-    from asp_neuro.runtime import deployment
+def _feedback(path: Path, deployed: Any, clouds: Any, answers: Any, args: argparse.Namespace) -> tuple[Any, str]:
+    """What the monitor says after these answers, for machines and for people; files come in the order of a stream."""
+    from asp_neuro.runtime import watch
 
-    state = deployment.feedback(path, deployed, clouds, answers)
-    return {"file": str(path), "alarm": monitor.alarm(state), **state.to_dict()}, monitor.message(state)
+    found = watch.feedback(path, deployed, clouds, answers, args.seed, in_order=args.input is not None)
+    return {"file": str(path), **found.report()}, found.message
 
 
 def _check_words(args: argparse.Namespace) -> None:
@@ -169,17 +168,23 @@ def _inputs_text(names: tuple[str, ...], answers: list[Any], classes: tuple[str,
     if len(answers) == 1:
         return "\n".join([_answer_text(answers[0], classes), *answers[0].notes])
     rows = [
-        (name, classes[a.label], f"{100.0 * a.probability:.1f} %", a.observations, a.exit.value, " ".join(a.notes))
+        (name, classes[a.label], f"{100.0 * a.probability:.1f} %", a.observations, a.exit.value, told(a))
         for name, a in zip(names, answers, strict=True)
     ]
     return table(rows, ("file", "class", "probability", "observations", "exit", "notes"))
+
+
+def told(answer: Any) -> str:
+    """What is to be said about one of several answers."""
+    return " ".join([*([] if answer.unfamiliar is None else [answer.unfamiliar]), *answer.notes])
 
 
 def _answer_text(answer: Any, classes: tuple[str, ...]) -> str:
     ranked = sorted(range(len(classes)), key=lambda i: -answer.probabilities[i])[:3]
     others = ", ".join(f"{classes[i]} {100.0 * answer.probabilities[i]:.1f} %" for i in ranked)
     order = " ".join(str(chunk) for chunk in answer.order)
-    return f"{classes[answer.label]}  ({others})\nchunks looked at: {order}\n{answer.exit.sentence}"
+    why = "" if answer.unfamiliar is None else f"\n{answer.unfamiliar}"
+    return f"{classes[answer.label]}  ({others})\nchunks looked at: {order}\n{answer.exit.sentence}{why}"
 
 
 def _run_text(report: dict[str, Any]) -> str:
@@ -190,6 +195,8 @@ def _run_text(report: dict[str, Any]) -> str:
     rows.append(("exits", ", ".join(f"{name} {n}" for name, n in report["exits"].items())))
     if report["certified_risk"] is not None:
         rows.append(("wrong among certified", f"{100.0 * report['certified_risk']:.2f} %"))
+    if report["unfamiliar_share"] is not None:
+        rows.append(("unfamiliar", f"{100.0 * report['unfamiliar_share']:.1f} % of the clouds"))
     if report["short_share"]:
         rows.append(("too few points for a promise", f"{100.0 * report['short_share']:.1f} % of the clouds"))
     rows.append(("spikes proven", f"{100.0 * report['preserved_share']:.1f} % of the answers"))

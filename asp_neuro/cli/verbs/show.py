@@ -19,6 +19,7 @@ def show(args: argparse.Namespace) -> Result:
     report = {
         "path": str(deployed.path), "sha256": deployed.sha256, "classes": b.classes, "recipe": b.recipe,
         "record": b.record, "versions": b.versions, "licence": b.licence, "plan": b.plan, "certificate": b.certificate,
+        "familiarity": b.familiarity,
     }  # fmt: skip
     return Result(report, bundles.describe(b))
 

@@ -33,6 +33,7 @@ def verify(args: argparse.Namespace) -> Result:
     import dataclasses
 
     from asp_neuro.cli.machines import machine
+    from asp_neuro.heads.spec import STOCK
     from asp_neuro.runtime import deployment, integers, verification
 
     deployed = deployment.open_bundle(bundle_name(args))
@@ -55,7 +56,14 @@ def verify(args: argparse.Namespace) -> Result:
             say(f"the plain reference in integers, which is slow, takes {integers.AT_MOST} of {len(scenes)} clouds")
     left_out = why_no_lava(args.no_lava)
     if left_out is None:
+        from asp_neuro.chip.machines import netx, why_not_netx
+
         machines["lava"] = machine("sim")
+        not_netx = why_not_netx(deployed.bundle.head)
+        if not_netx is None:
+            machines["netx"] = netx(deployed.path)
+        elif deployed.bundle.head.form == STOCK:
+            say(f"stock NetX is left out: {not_netx}")
     else:
         say(f"the Lava simulator is left out: {left_out}")
     if args.checkpoint is not None:

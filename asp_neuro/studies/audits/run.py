@@ -1,0 +1,262 @@
+"""An audit: play a model's scenes in every way that the claims ask for, then read the rows off the records."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asp_neuro.errors import InputError, UsageError
+from asp_neuro.heads.membrane import ONE
+from asp_neuro.heads.spec import HeadSpec
+from asp_neuro.model import prefix
+from asp_neuro.model.episode import Batch
+from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.rules import fps_orders, random_orders
+from asp_neuro.report import progress, say
+from asp_neuro.runtime import deployment, neurobench
+from asp_neuro.scenes.cloud import Chunks
+from asp_neuro.studies.audits import choice, classes, exactness, host, information, selective, stopping
+from asp_neuro.studies.audits.record import BATCH, Record, exits, record
+from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, text
+from asp_neuro.studies.deployed import oracle_orders
+from asp_neuro.studies.subjects import Origin, clouds_of
+
+PAPERS_THRESHOLD = 0.30  # J.1's operating point, where a model has no exit of its own
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A model, and the exit that its rows are read at."""
+
+    name: str
+    perceiver: Perceiver
+    origin: Origin
+    sha256: str | None
+    tau: float
+    alpha: float
+    delta: float
+    exit: str  # a sentence
+
+
+def opened(name: str | Path | None, threshold: float | None = None) -> Audited:
+    """A bundle, or a checkpoint as it would be exported: the same network, by invariant."""
+    if name is not None and Path(name).suffix == ".pt":
+        return _trained(name, threshold)
+    deployed = deployment.open_bundle(name)
+    origin = Origin(deployed.bundle.recipe, deployed.chunking)
+    rule, sentence = deployment.exit_rule(deployed, threshold=threshold, uncertified=True)
+    found = deployed.certificate
+    levels = (0.05, 0.05) if found is None else (found.alpha, found.delta)
+    tau, sentence = _threshold(rule.tau, sentence)
+    return Audited(deployed.name, deployed.perceiver, origin, deployed.sha256, tau, *levels, sentence)
+
+
+def _trained(name: str | Path, threshold: float | None) -> Audited:
+    from asp_neuro.studies.trained import deployed_form
+
+    perceiver, origin = deployed_form(name)
+    rule = ExitRule(tau=threshold)
+    sentence = "a checkpoint has no certificate" if threshold is None else f"exit at margin {threshold:g}, as asked"
+    tau, sentence = _threshold(rule.tau, sentence)
+    return Audited(str(name), perceiver, origin, None, tau, 0.05, 0.05, sentence)
+
+
+def _threshold(tau: float | None, sentence: str) -> tuple[float, str]:
+    if tau is not None:
+        return tau, sentence
+    return PAPERS_THRESHOLD, f"{sentence}; rows at the exit are read at margin {PAPERS_THRESHOLD:g}, as in J.1"
+
+
+def run(
+    name: str | Path | None = None, *, data: str | None = None, up: str | None = None, split: str = "test",
+    limit: int | None = None, threshold: float | None = None, seed: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """All rows of a bundle or checkpoint on a split of its data."""
+    began = time.process_time()
+    audited = opened(name, threshold)
+    say(audited.exit)
+    clouds = clouds_of(audited.origin, data, up, split, limit).relabelled(audited.perceiver.classes)
+    if len(clouds) < 4:
+        raise UsageError(f"{len(clouds)} clouds: an audit needs at least 4; give a larger --limit")
+    scenes = audited.perceiver.scenes(clouds.points, clouds.names, cache=True)
+    rows = rows_of(audited, scenes, clouds.labels, seed)
+    verdicts = [row.verdict for row in rows]
+    parts = (scenes[start : start + BATCH] for start in range(0, len(clouds), BATCH))
+    return {
+        "model": audited.name,
+        "sha256": audited.sha256,
+        "split": split,
+        "source": clouds.source,
+        "n": len(clouds),
+        "threshold": audited.tau,
+        "exit": audited.exit,
+        "seed": seed,
+        "rows": [dataclasses.asdict(row) for row in rows],
+        **{verdict: verdicts.count(verdict) for verdict in (HOLDS, FAILS, UNCLEAR)},
+        "neurobench": neurobench.metrics(audited.perceiver, parts, ExitRule(tau=audited.tau)),
+        "cpu_seconds": time.process_time() - began,
+    }
+
+
+def told(report: dict[str, Any]) -> str:
+    """For people."""
+    rows = [Row(**row) for row in report["rows"]]
+    head = f"{report['model']}: {report['n']} clouds, {report['split']} split of {report['source']}; {report['exit']}"
+    end = f"{report[HOLDS]} hold, {report[FAILS]} fail, {report[UNCLEAR]} cannot be told from so many clouds"
+    return f"{head}\n\n{text(rows)}\n\n{end}; what each row means: docs/audits.md"
+
+
+def rows_of(audited: Audited, scenes: Any, truth: np.ndarray, seed: int = 0) -> list[Row]:
+    """Every row; what a model's kind cannot tell is left out."""
+    perceiver = audited.perceiver
+    if len(perceiver.classes) < 2:
+        raise InputError("audit: one class only, there is nothing to tell apart")
+    learned = record(perceiver, scenes, truth, label="learned order")
+    rows = [exactness.streaming(_both_forms(perceiver, scenes))]
+    found = exactness.rounding(perceiver.head, learned)
+    if found is not None:
+        rows += [exactness.drift(found), exactness.preservation(found)]
+    rows += _stopping(learned, audited, seed)
+    rows += _promises(learned, audited, seed)
+    rows += _choices(audited, scenes, learned, seed)
+    rows += _information(audited, scenes, learned, seed)
+    rows += _host(perceiver, scenes, learned, seed)
+    stop = exits(learned.margins, audited.tau)
+    rows.append(classes.difficulty(learned.right, truth, stop, learned.n_classes, seed))
+    rows.append(classes.separation(learned.belief, truth, seed))
+    return rows
+
+
+def _both_forms(perceiver: Perceiver, scenes: Any) -> Iterator[tuple[prefix.Trace, prefix.Trace]]:
+    for start in progress(range(0, len(scenes), BATCH), label="computing prefixes again"):
+        part = scenes[start : start + BATCH]
+        yield prefix.streaming(perceiver, part, ExitRule()), prefix.recomputing(perceiver, part, ExitRule())
+
+
+def _stopping(learned: Record, audited: Audited, seed: int) -> list[Row]:
+    margins, solvable = learned.margins, learned.right[-1]
+    stop = exits(margins, audited.tau)
+    return [
+        stopping.drift(margins, solvable, stop),
+        stopping.law(margins, solvable, stop, seed),
+        stopping.censored(solvable, stop),
+        stopping.two_modes(stop, learned.n_steps, seed),
+        stopping.mean_exit(stop, learned.n_steps),
+        stopping.capacity(learned.right, stop, seed),
+    ]
+
+
+def _promises(learned: Record, audited: Audited, seed: int) -> list[Row]:
+    recording, levels = learned.recording(), (audited.alpha, audited.delta)
+    return [
+        selective.risk(recording, selective.ours, "planned walk (ours)", *levels, seed=seed),
+        selective.risk(recording, selective.papers, "the paper's rule", *levels, seed=seed),
+        *selective.calibration(learned.probabilities, learned.truth, exits(learned.margins, audited.tau), seed),
+    ]
+
+
+def _choices(audited: Audited, scenes: Any, learned: Record, seed: int) -> list[Row]:
+    spec, rows = audited.perceiver.spec, []
+    if spec.policy.mask:
+        unmasked = Perceiver(dataclasses.replace(spec, policy=dataclasses.replace(spec.policy, mask=False)))
+        free = record(unmasked, scenes, learned.truth, label="without the mask")
+        stops = exits(learned.margins, audited.tau), exits(free.margins, audited.tau)
+        rows += [choice.masked(learned.place), choice.unmasked(free.place, spec.scene.n_places)]
+        rows += choice.dissociation((learned.right, free.right), stops)
+    if learned.scores is not None and learned.free is not None:
+        rows.append(choice.gumbel(learned.scores, learned.free, learned.place, seed))
+    return rows
+
+
+def _information(audited: Audited, scenes: Any, learned: Record, seed: int) -> list[Row]:
+    perceiver, n = audited.perceiver, learned.n
+    n_places, budget = perceiver.spec.scene.n_places, perceiver.budget
+    orders = {
+        "random": random_orders(n, n_places, seed)[:, :budget],
+        "farthest-point": fps_orders(n, n_places)[:, :budget],
+    }
+    records = {name: record(perceiver, scenes, learned.truth, order, f"{name} order") for name, order in orders.items()}
+    rows = [information.sufficiency(learned, seed), information.returns(learned, seed)]
+    if isinstance(scenes, Chunks):
+        starts = progress(range(0, n, BATCH), label="greedy order")
+        best = [oracle_orders(perceiver, scenes[i : i + BATCH], learned.truth[i : i + BATCH]) for i in starts]
+        greedy = record(perceiver, scenes, learned.truth, np.concatenate(best), "greedy order")
+        rows.append(information.amortisation({"learned": learned, **records}, greedy, seed))
+    rows += [information.bayes(learned, seed), information.leak(learned, leaks(perceiver.head), seed)]
+    return rows
+
+
+def leaks(head: HeadSpec) -> np.ndarray:
+    """[H] of the last layer, from one observation to the next."""
+    layer = head.layers[-1]
+    return np.asarray(np.broadcast_to(layer.lambda_int / ONE, layer.n_neurons) ** head.steps)
+
+
+def _host(perceiver: Perceiver, scenes: Any, learned: Record, seed: int) -> list[Row]:
+    n_places = perceiver.spec.scene.n_places
+    embeddings = _embeddings(perceiver, scenes, n_places)
+    order = random_orders(learned.n, n_places, seed)[:, : perceiver.budget]
+    rows = [host.lazy(embeddings, order, learned.place.T)]
+    if isinstance(scenes, Chunks):
+        turned = quarter_turn(scenes)
+        fresh = record(perceiver, turned, learned.truth, label="turned")
+        stale = record(with_descriptors_of(perceiver), Pair(turned, scenes), learned.truth, label="stale descriptors")
+        k = information.early(learned.n_steps)
+        rows.append(host.descriptors(fresh.right[k - 1], stale.right[k - 1], k, "a quarter turn about the up axis"))
+    return rows
+
+
+def _embeddings(perceiver: Perceiver, scenes: Any, n_places: int) -> np.ndarray:
+    """[n, M, w] of every place."""
+    parts = []
+    for start in progress(range(0, len(scenes), BATCH), label="all places"):
+        view = Batch(perceiver.model, scenes[start : start + BATCH]).view
+        rows = np.arange(len(scenes[start : start + BATCH]))
+        parts.append(np.stack([view.embed(rows, np.full(len(rows), m)) for m in range(n_places)], axis=1))
+    return np.concatenate(parts)
+
+
+def quarter_turn(chunks: Chunks) -> Chunks:
+    """The same chunks, turned about the up axis by 90 degrees: x, y, z -> z, y, -x, exact on the grid."""
+    points = np.stack([chunks.points[..., 2], chunks.points[..., 1], -chunks.points[..., 0]], axis=-1)
+    return dataclasses.replace(chunks, points=points)
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Scenes, and the ones whose descriptors they are given."""
+
+    seen: Any
+    described: Any
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+    def __getitem__(self, index: Any) -> Pair:
+        return Pair(self.seen[index], self.described[index])
+
+
+class _Redescribed:
+    """An encoder of pairs: embeddings of the one, descriptors of the other."""
+
+    def __init__(self, encoder: Any) -> None:
+        self.encoder = encoder
+
+    def view(self, pair: Pair) -> Any:
+        view = self.encoder.view(pair.seen)
+        view.descriptors = self.encoder.view(pair.described).descriptors
+        return view
+
+
+def with_descriptors_of(perceiver: Perceiver) -> Perceiver:
+    """The same model, fed with pairs."""
+    other = Perceiver(perceiver.spec)
+    other.model.encoder = _Redescribed(other.model.encoder)
+    return other
