@@ -19,6 +19,9 @@ EXTRA_OF = {  # module -> the extra that brings it
     "lava.lib.dl": "lava",
     "matplotlib": "plots",
     "pypcd4": "files",
+    "laspy": "files",
+    "lazrs": "files",
+    "pye57": "e57",
     "nir": "nir",
 }
 LAVA_PYTHON = (3, 10)  # lava-dl 0.6.0, the last one, wants this very version

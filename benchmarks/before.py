@@ -46,9 +46,10 @@ def clouds(n: int) -> np.ndarray:
         return load_clouds("shapes", "validation", n_points=1024).points[:n].astype(np.float64)
 
 
-def take_out(commit: str, folder: Path) -> None:
-    """The package as it was, from the history."""
-    archive = subprocess.run(["git", "archive", commit, "asp_neuro"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+def take_out(commit: str, folder: Path, *paths: str) -> None:
+    """The package (or other paths) as it was, from the history."""
+    command = ["git", "archive", commit, *(paths or ("asp_neuro",))]
+    archive = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tree:
         tree.extractall(folder)
 

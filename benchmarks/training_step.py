@@ -6,6 +6,8 @@
   step (batch, loss, backward, update) against its episode alone (`rollout` forward and backward, encoder left out) and
   against its head loop alone (every call of the head in that episode, on drives of the same size, forward and
   backward). Wanted: at most half of the step in the head loop.
+- before: the same step of the version before (taken from this repository's history, with its recipes), both in turns,
+  each in a process of its own. Wanted: for the ModelNet recipes it takes at least 1.6 times as long.
 - memory: a float step, an integer step and an evaluation of each recipe in a process of its own, on made-up clouds in
   the number of its training split. Wanted: under 4 GB.
 """
@@ -14,14 +16,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
+from before import ROOT, take_out
 from machine import peak_megabytes
-from timing import Row, alternate, arguments, compared, one_thread, row, specs, tell
+from timing import ONE_THREAD, Row, alternate, arguments, compared, one_thread, row, specs, tell
 
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn import training
@@ -34,6 +40,38 @@ from asp_neuro.learn.workshop import keep_memory
 from asp_neuro.scenes.cloud import cut
 
 WHOLE = "whole step"
+BEFORE = "6eebe53"  # the last commit whose edges run through the maps all at once
+RATIO = {"modelnet_far": "at least 1.6", "modelnet40": "at least 1.6", "compact": ""}
+WARM = 3
+CHILD = """
+import json, sys, time
+import numpy as np, torch
+from asp_neuro.learn import recipe as recipes, training
+from asp_neuro.learn.examples import Examples
+from asp_neuro.learn.workshop import keep_memory
+from asp_neuro.scenes.cloud import cut
+torch.set_num_threads(1)
+keep_memory()
+recipe = recipes.load(sys.argv[1]).changed(train={"start": ""}, augment={"cuts": 0})
+rng, how, m = np.random.default_rng(0), recipe.train, recipe.chunking.n_chunks
+chunks = cut(rng.standard_normal((how.batch_size, recipe.chunking.n_points, 3)), recipe.chunking)
+examples = Examples(chunks, chunks.groups_of_chunks(), rng.integers(0, 8, how.batch_size))
+run = training.start(recipe, tuple("abcdefgh"), examples)
+if sys.argv[2] == "integer grid":
+    run.model.fix_host_scales([examples.batch(np.arange(how.batch_size))])
+    run.model.head.fix_scales(np.full((recipe.model.layers, recipe.model.neurons), 8.0))
+    run.model.deploy = True
+run.model.train()
+for line in sys.stdin:
+    began = time.process_time()
+    noise = torch.rand(m, how.batch_size, m).clamp(1e-9, 1.0 - 1e-7)
+    random, draw = torch.rand(how.batch_size, m + 1), torch.rand(how.batch_size, m + 2)
+    mix = training.draw_mixup(draw, how.mixup) if how.mixup > 0.0 else None
+    batch = examples.batch(np.arange(how.batch_size), recipe.augment, rng)
+    loss, _ = training.batch_loss(run, batch, None, 0.5, noise, random, how.batch_size, mix)
+    training._update(run, loss, 0.5, 0)
+    print(json.dumps(time.process_time() - began), flush=True)
+"""
 # recipe: classes and training clouds
 SIZES = {"compact": (8, 2000), "modelnet10": (10, 3191), "modelnet40": (40, 8143), "modelnet40_m4": (40, 8143)}
 
@@ -126,6 +164,51 @@ def times(modes: int, rounds: int) -> list[Row]:
     return rows
 
 
+def against_before(names: list[str], rounds: int) -> list[Row]:
+    """Whole steps of this version and of the one before, in turns."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        take_out(BEFORE, Path(folder), "asp_neuro", "train/recipes")
+        for name in names:
+            for mode in ("float", "integer grid"):
+                recipe = Path(folder) / "train" / "recipes" / f"{name}.toml"
+                new, old = in_turns([ROOT, Path(folder)], [str(recipe), mode], rounds)
+                rows.append(row(f"{WHOLE}, {name}, {mode}", new, "s"))
+                what = f"{WHOLE} of the version before, {name}, {mode}"
+                rows.append(row(what, old, "s", old / new, "this version", RATIO[name]))
+    return rows
+
+
+def in_turns(packages: list[Path], asked: list[str], rounds: int) -> np.ndarray:
+    """[packages, rounds] seconds of CPU of a step."""
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD, *asked],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": str(package)},
+            cwd=package,
+        )
+        for package in packages
+    ]
+    try:
+        told = [[one_step(process) for process in both] for _ in range(WARM + rounds)]
+    finally:
+        for process in both:
+            process.kill()
+            process.wait()
+    return np.array(told[WARM:]).T
+
+
+def one_step(process: subprocess.Popen[str]) -> float:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return float(json.loads(process.stdout.readline()))
+
+
 def megabytes(name: str) -> float:
     """Largest resident size of this process after steps of a recipe."""
     recipe = recipes.load(name)
@@ -156,6 +239,7 @@ def main() -> None:
         print(json.dumps(megabytes(asked.memory_of)))
         return
     rows = times(1, 2) if asked.quick else times(3, 9)
+    rows += against_before(["compact"], 1) if asked.quick else against_before(list(RATIO), 9)
     if not asked.quick:
         peaks = {name: in_child(name) for name in SIZES}
         rows += [row(f"peak memory, {name}", peak, "MB") for name, peak in peaks.items()]

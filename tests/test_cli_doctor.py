@@ -65,13 +65,17 @@ def lacking(monkeypatch, *absent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "library"), [("train", "torch"), ("plots", "matplotlib"), ("files", "pypcd4"), ("nir", "nir")]
-)
-def test_an_extra_that_is_not_there_says_what_it_would_add(monkeypatch, extra, library):
-    lacking(monkeypatch, library)
+    ("extra", "libraries"),
+    [
+        ("train", ["torch"]), ("plots", ["matplotlib"]), ("files", ["pypcd4", "laspy", "lazrs"]), ("e57", ["pye57"]),
+        ("nir", ["nir"]),
+    ],
+)  # fmt: skip
+def test_an_extra_that_is_not_there_says_what_it_would_add(monkeypatch, extra, libraries):
+    lacking(monkeypatch, *libraries)
     found = doctor.extra(extra)
     assert (found.status, found.needed) == ("missing", False)
-    assert found.hint.startswith(f"adds {library} for ")
+    assert found.hint.startswith(f"adds {', '.join(libraries)} for ")
     assert found.hint.endswith(f": pip install 'asp-neuro[{extra}]'")
 
 

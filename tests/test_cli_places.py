@@ -134,7 +134,8 @@ def test_a_stopped_training_is_not_overwritten_in_silence_and_goes_on_when_asked
 def test_nothing_to_resume_is_told(finished, no_training):
     with pytest.raises(UsageError, match=r"nothing to resume: there is no 'model\.pt\.resume'; without --resume"):
         workshop.train(TINY, out="model.pt", resume=True)
-    with pytest.raises(UsageError, match=r"nothing to resume: .*model\.pt' holds a finished training"):
+    said = r"nothing to resume: .*model\.pt' holds a finished training .*; --force in place of --resume starts anew"
+    with pytest.raises(UsageError, match=said):
         workshop.train(TINY, out=finished, resume=True)
 
 
@@ -212,9 +213,9 @@ def test_a_full_disk_in_a_later_epoch_tells_how_to_go_on(monkeypatch, cli):
 
 
 def test_certifying_a_shipped_bundle_writes_a_copy_here(cli, package, tmp_path):
-    said = cli("certify", "compact", "--alpha", "0.1", "--json")
+    said = cli("certify", "compact", "--json")
     assert (said.code, said.json["out"]) == (0, "compact.net")
-    assert bundles.read(tmp_path / "compact.net").certificate["alpha"] == 0.1
+    assert bundles.read(tmp_path / "compact.net").certificate["alpha"] == 0.05
     again = cli("certify", "compact", "--json")
     assert (again.code, again.json["error"]["kind"]) == (2, "usage")
     command = re.search(r"\(asp-neuro (certify .*?)\)", again.json["error"]["message"])[1]
@@ -250,10 +251,10 @@ def test_exporting_a_shipped_bundle_names_its_checkpoint_and_trains_nothing(cli)
 def test_a_certificate_can_go_elsewhere(cli, tmp_path):
     (tmp_path / "mine.net").write_bytes(bundles.shipped()["compact"].read_bytes())
     before = (tmp_path / "mine.net").read_bytes()
-    said = cli("certify", "mine.net", "--alpha", "0.1", "--out", "new.net", "--json")
+    said = cli("certify", "mine.net", "--out", "new.net", "--json")
     assert (said.code, said.json["out"]) == (0, "new.net")
     assert (tmp_path / "mine.net").read_bytes() == before
-    assert bundles.read(tmp_path / "new.net").certificate["alpha"] == 0.1
+    assert bundles.read(tmp_path / "new.net").certificate["alpha"] == 0.05
 
 
 def test_feedback_about_a_shipped_bundle_is_kept_here(cli, package, tmp_path):

@@ -110,7 +110,7 @@ def test_another_python_gets_an_environment_of_its_own(machine):
     assert machine.logged() == [
         "uv venv --quiet --python 3.12 .venv-3.12",
         "uv pip install --quiet --python .venv-3.12/bin/python --constraint constraints-3.12.txt --torch-backend cpu "
-        "--editable .[train,plots,files,nir,test]",
+        "--editable .[train,plots,files,e57,nir,test]",
     ]
     assert not (machine.folder / ".venv").exists()
 

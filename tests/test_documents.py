@@ -35,6 +35,8 @@ SHORT = {  # what a long command is given in addition, so that it takes seconds
     "run --backend=sim": ["--limit", "2"],
     "study order": ["--limit", "20"],
     "study robustness": ["--limit", "20"],
+    "audit": ["--limit", "20"],
+    "report": ["--limit", "20"],
     "demo": ["--epochs", "1", "--limit", "2"],
     "verify": ["--limit", "2"],
 }

@@ -17,7 +17,7 @@ from asp_neuro.libraries import EXTRA_OF, MissingLibrary, demand, install, is_th
 from asp_neuro.plain import tomllib
 
 ROOT = Path(__file__).parents[1]
-OPTIONAL = ("torch", "lava", "matplotlib", "nir", "pypcd4")  # all that the extras bring
+OPTIONAL = ("torch", "lava", "matplotlib", "nir", "pypcd4", "laspy", "lazrs", "pye57")  # all that the extras bring
 
 # Makes libraries absent, as far as an import can tell.
 ABSENT = """
@@ -70,9 +70,13 @@ def files(tmp_path) -> Path:
         ("matplotlib", ("energy", "mine.net", "--limit", "1", "--plot", "a.png"), "plots"),
         ("nir", ("export", "model.pt", "--nir", "a.nir"), "nir"),
         ("pypcd4", ("run", "mine.net", "--input", "x.pcd"), "files"),
+        ("laspy", ("run", "mine.net", "--input", "x.las"), "files"),
+        ("pye57", ("run", "mine.net", "--input", "x.e57"), "e57"),
     ],
 )
 def test_what_is_missing_is_named_with_the_command_that_brings_it(without, files, absent, words, extra):
+    for name in ("x.las", "x.e57"):
+        (files / name).write_text("anything")
     (files / "x.pcd").write_text("VERSION .7\nFIELDS x y z\nPOINTS 1\nDATA ascii\n0 0 0\n")
     done = without((absent,), *words, "--json")
     assert done.returncode == 2, done.stderr
@@ -115,6 +119,13 @@ def test_verify_says_that_lava_is_left_out_and_goes_on(without):
     assert "lava" not in report["engines"]
 
 
+def test_the_lava_side_of_a_session_says_what_it_needs(without):
+    done = without(("lava",), program="import asp_neuro.chip.simulator")
+    assert done.returncode == 1
+    assert "MissingLibrary: the Lava side of a session (asp_neuro.chip) needs lava" in done.stderr
+    assert install("lava") in done.stderr
+
+
 def test_a_study_without_matplotlib_has_its_tables_and_no_picture(without, tmp_path):
     words = ("study", "order", "compact", "--limit", "5", "--split", "validation", "--out", "out")
     done = without(("matplotlib",), *words)
@@ -136,7 +147,7 @@ except ImportError as error:  # as other programs ask for it
 
 def test_the_python_interface_needs_none_of_them(without, files):
     done = without(OPTIONAL, program=PYTHON_API)
-    assert done.stdout.split() == ["16", "budget", "torch"], done.stderr
+    assert done.stdout.split() == ["16", "unfamiliar", "torch"], done.stderr
 
 
 def test_without_blocking_the_same_programs_find_what_they_want(without, files):  # the blocker is what makes it absent
