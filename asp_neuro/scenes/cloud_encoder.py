@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -202,7 +202,10 @@ class CloudView:
         self.belongs = chunks.belongs()  # [n, M, G]
         self.tokens = np.empty((n * n_groups, encoder.spec.token_out.n_outputs), dtype=np.float32)
         self.known = np.zeros(n * n_groups, dtype=bool)
+        self.visited = np.zeros(self.belongs.shape[:2], dtype=bool)  # [n, M]
+        self.embeddings = np.zeros((*self.visited.shape, encoder.spec.width), dtype=np.float32)  # of those
         self.n_encoded = self.n_pooled = 0  # groups, chunks
+        self.kept: dict[str, Any] = {}  # what a task made of it, to be used again
 
     @property
     def macs(self) -> int:
@@ -229,7 +232,9 @@ class CloudView:
         self.n_encoded += len(new)
         self.n_pooled += len(rows)
         starts = at.searchsorted(np.arange(len(rows)))
-        return self.encoder.embedding(np.maximum.reduceat(self.tokens[group], starts, axis=0))
+        found = self.encoder.embedding(np.maximum.reduceat(self.tokens[group], starts, axis=0))
+        self.visited[rows, place], self.embeddings[rows, place] = True, found
+        return found
 
 
 def moment_sizes(k: int) -> list[int]:
