@@ -132,7 +132,7 @@ class Model(nn.Module):
         self.head = new_head(form, how.width, how.neurons, how.layers)
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
-        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)
+        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look, how.hidden)
         self.points, self.task = None, task
         if isinstance(task, PartsRecipe):
             if not how.chunk_layer:
