@@ -10,14 +10,15 @@ import numpy as np
 from asp_neuro.model.points import PartAnswer
 from asp_neuro.runtime.labelled import colour
 from asp_neuro.scenes.cloud import GRID, Chunks
-from asp_neuro.studies.plots import _figure, _save
+from asp_neuro.studies.plots import figure as figure_of
+from asp_neuro.studies.plots import saved
 
 MOST = 6000  # points that are drawn
 
 
 def labelled_cloud(path: Path, chunks: Chunks, queries: np.ndarray, answer: PartAnswer, names: tuple[str, ...]) -> Path:
     """One cloud twice: coloured by part (faint where not accepted), and by the order of the looks."""
-    figure, axes = _figure(2)
+    figure, axes = figure_of(2)
     there = np.flatnonzero(np.isfinite(queries.astype(np.float64)).all(axis=1))
     some = there[:: max(1, len(there) // MOST)]
     points = queries[some].astype(np.float64) / GRID
@@ -35,8 +36,7 @@ def labelled_cloud(path: Path, chunks: Chunks, queries: np.ndarray, answer: Part
     drawn = right.scatter(*_upright(points), c=step, s=4, cmap="viridis", vmin=1, vmax=len(answer.order) + 1)
     figure.colorbar(drawn, ax=right, shrink=0.7, label="look (last: not seen)")
     right.set_title("order of the looks", fontsize=10)
-    _save(figure, path)
-    return path
+    return saved(figure, path)
 
 
 def _solid(figure: Any, axis: Any) -> Any:
