@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy as np
 
 from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.learn import checkpoint
+from asp_neuro.model.points import is_dense
 from asp_neuro.runtime import deployment, hardware
 from asp_neuro.runtime.energy import Estimate
+from asp_neuro.studies import part_card
 
 MODELS = Path(__file__).parents[1] / "models"
 BEGIN, END = "<!-- models:begin -->", "<!-- models:end -->"
@@ -114,30 +117,33 @@ def energy(cost: Estimate) -> str:
 
 def card(name: str, data: str | None) -> str:
     deployed = deployment.open_bundle(name)
-    b = deployed.bundle
+    b, dense = deployed.bundle, is_dense(deployed.bundle.model)
+    found, below = part_card.results(name, data) if dense else (results(name, data), "")
     rows = {
         "model": f"`{deployed.sha256[:16]}`, recipe `{b.recipe['name']}`",
         "data": f"{b.recipe['data']['name']}, {len(b.classes)} classes, {deployed.chunking.n_points} points a cloud",
         "licence of the data": b.licence or "made by this project, free",
         **training(name),
-        **results(name, data),
+        **found,
     }
     day = datetime.datetime.now(datetime.timezone.utc).date()
     facing = ON_AXES if deployed.chunking.axes else ALIGNED
-    limits = [*LIMITS, facing, *MODELNET] if name.startswith("modelnet") else LIMITS
+    limits: Sequence[str] = [*LIMITS, facing, *MODELNET] if name.startswith("modelnet") else LIMITS
+    limits = part_card.LIMITS if dense else limits
     lines = [
         f"# {name}",
         "",
         f"Written by `python train/card.py {name}` on {day}; on the integer grid throughout.",
     ]
     lines += ["", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+    lines += ["", below] if below else []
     return "\n".join([*lines, "", "Known limits:", "", *(f"- {limit}" for limit in limits)])
 
 
 def rows_of(text: str) -> dict[str, str]:
     """The table of a card, back again."""
     cells = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
-    return {key.strip(" *"): value.strip() for key, value in cells if key.strip()}
+    return {row[0].strip(" *"): row[1].strip() for row in cells if len(row) == 2 and row[0].strip()}
 
 
 def table_of_cards() -> str:
