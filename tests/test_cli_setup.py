@@ -191,9 +191,8 @@ def test_a_browser_is_installed_where_setup_may_and_told_of_where_it_may_not(mac
 
 def test_make_alone_lists_what_it_can_do(machine):
     listed = machine.make().stdout
-    assert all(
-        f"make {goal} " in listed for goal in ("setup", "demo", "test", "quick", "lint", "soak", "bench", "reports", "clean")
-    )
+    goals = ("setup", "demo", "test", "quick", "lint", "soak", "bench", "reports", "clean")
+    assert all(f"make {goal} " in listed for goal in goals)
 
 
 def test_a_folder_of_data_named_by_the_user_is_kept(machine):
