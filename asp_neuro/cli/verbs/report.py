@@ -58,7 +58,7 @@ def report(args: argparse.Namespace) -> Result:
     audit = None
     if not args.no_audit:
         audit = audits.run(
-            deployed.name, data=args.data, up=args.up, split=args.split, limit=args.limit, threshold=rule.tau,
+            deployed.name, data=args.data, up=args.up, split=args.split, limit=args.limit, threshold=args.threshold,
             seed=args.seed,
         )  # fmt: skip
     about = contents.Subject(args.split, clouds.source, len(clouds), *_options(args))

@@ -87,7 +87,7 @@ def _summary(found: Contents) -> str:
     about = (
         f"An active spiking network (scenes: {found.scene}, task: {found.task}, {len(found.classes)} classes). It "
         f"looks at one place after the other, at most {found.budget} times, chooses where to look next by what it "
-        f"believes, and stops when it is sure. Here: {found.about.n} from {found.about.source}{where}."
+        f"believes, and stops when it is sure. Here: {found.about.n} scenes, {found.about.source}{where}."
     )
     words = f"<h1>{escape(found.name)}</h1><p>{escape(about)}</p>"
     return f'<header class="wide">{words}<div class="tiles">{cells}</div></header>'
@@ -249,21 +249,21 @@ def commands(found: Contents) -> list[tuple[str, str]]:
     """What is shown, and what to type for the same numbers."""
     name, data = shlex.quote(found.name), found.about.options
     run = f"{data} {found.about.exit_options}".strip()
-    threshold = "" if found.rule.tau is None else f" --threshold {found.rule.tau}"
+    asked = " " + found.about.exit_options.replace("--uncertified", "").replace("--no-exit", "")  # what others know too
     if found.about.at_hand:
         told = [("the answers, and this page", f"asp-neuro run {name} {run} --report report.html")]
     else:
         told = [
             ("accuracy, looks, exits", f"asp-neuro run {name} {run}"),
             ("accuracy after k looks, other orders", f"asp-neuro study order {name} {data}"),
-            ("when it stops", f"asp-neuro study exits {name} {data}{threshold}"),
+            ("when it stops", f"asp-neuro study exits {name} {data}{asked}"),
             ("energy", f"asp-neuro energy {name} {run}"),
             ("this page", f"asp-neuro report {name} {run} --out report.html"),
         ]
     if found.audit is not None:
-        told.insert(-1, ("audits, NeuroBench", f"asp-neuro audit {name} {data}{threshold}"))
+        told.insert(-1, ("audits, NeuroBench", f"asp-neuro audit {name} {data}{asked}"))
     if found.robust:
-        some = f"--split {found.about.split} --limit {min(ROBUST, found.about.n)} --draws 1"
+        some = f"{data} --limit {min(ROBUST, found.about.n)} --draws 1"
         told.insert(-1, ("corrupted clouds", f"asp-neuro study robustness {name} {some}"))
     return [*told, ("the promise", f"asp-neuro show {name}"), ("fit", f"asp-neuro check {name}")]
 
