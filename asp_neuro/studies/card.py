@@ -130,8 +130,13 @@ def card(name: str, data: str | None) -> str:
         "",
         f"Written by `python train/card.py {name}` on {day}; on the integer grid throughout.",
     ]
-    lines += ["", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+    lines += ["", look(name), "", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
     return "\n".join([*lines, "", "Known limits:", "", *(f"- {limit}" for limit in limits)])
+
+
+def look(name: str) -> str:
+    """Where the page to look at is."""
+    return f"To look at it: [reports/{name}.html](../../reports/{name}.html), once `make reports` has written it."
 
 
 def rows_of(text: str) -> dict[str, str]:

@@ -16,10 +16,12 @@ from asp_neuro.cli.verbs.base import (
     bundle_name,
     data_arguments,
     exit_arguments,
+    out_file,
     picture_file,
     sample_arguments,
     whole,
 )
+from asp_neuro.cli.verbs.report import of_run
 from asp_neuro.errors import UsageError
 from asp_neuro.report import say, table, to_json
 
@@ -60,6 +62,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--picture", type=picture_file, metavar="FILE.png", help="draw the first cloud by the order of its chunks"
     )
+    parser.add_argument("--report", type=out_file, metavar="FILE.html", help="also write a page to look at, offline")
     exit_arguments(parser)
     parser.add_argument(
         "--prefix", action="store_true", help="also run without carried state: bit for bit the same? at what cost?"
@@ -100,11 +103,14 @@ def run(args: argparse.Namespace) -> Result:
         )
     if args.picture is not None:
         report["picture"] = str(draw(deployed, clouds, answers[0], args.picture, rule))
+    if args.report is not None:
+        report["page"] = of_run(args.report, args, deployed, clouds, rule, sentence)
     if args.prefix:
         report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
     report["above_promise"] = above_promise(report)
     text, code = _run_text(report), 0
     text += f"\npicture: {args.picture}" if args.picture is not None else ""
+    text += f"\npage: {args.report}" if args.report is not None else ""
     if watch is not None:
         report["monitor"], told = _feedback(watch, deployed, clouds, answers, args)
         text, code = f"{text}\n{told}", int(report["monitor"]["alarm"])
