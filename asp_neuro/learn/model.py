@@ -124,7 +124,7 @@ class Model(nn.Module):
         self.head = new_head(form, how.width, how.neurons, how.layers)
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
-        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)
+        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look, how.hidden)
         self.mask = how.mask
         self.grid = GridRows(n_classes, how.neurons, behind=True)  # of the read-out
         self.register_buffer("grid_fixed", torch.tensor(0))

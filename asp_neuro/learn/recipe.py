@@ -29,11 +29,12 @@ from asp_neuro.errors import ConfigError, MissingError, nearest
 from asp_neuro.heads.spec import FORMS, SOFT
 from asp_neuro.heads.stock.layer import EXP_MAX
 from asp_neuro.scenes.augment import Augmentation
-from asp_neuro.scenes.cloud import Chunking
+from asp_neuro.scenes.cloud import DESCRIPTORS, Chunking
 
 SEEDS = 2**32
 HELD_OUT = ("validation", "calibration")  # carved from the training data: to choose by, and to certify with
 SCORERS = ("bilinear", "geometry", "belief", "additive")
+ORDERS = ("random", "fps_order")
 
 # What recipes were called before 0.2.0. Files, checkpoints and bundles of that time hold these names: they are read for
 # good, and never rewritten, because a bundle's hash covers the recipe as it was stored.
@@ -117,6 +118,7 @@ class ModelRecipe:
     first_look: int = 0  # units of a scorer for the first chunk alone, which sees the cloud's outline; 0: none
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again
+    hidden: tuple[str, ...] = plain.later(())  # descriptors that the policy does not see (`DESCRIPTORS`, J.11)
 
     def __post_init__(self) -> None:
         for name in ("width", "neurons", "layers", "policy_width"):
@@ -126,6 +128,9 @@ class ModelRecipe:
             raise ConfigError(f"model.edge_widths = {list(self.edge_widths)}: expected two widths of at least 1")
         if self.scorer not in SCORERS:
             raise ConfigError(f"model.scorer = '{self.scorer}'{nearest(self.scorer, SCORERS)}")
+        for name in self.hidden:
+            if name not in DESCRIPTORS:
+                raise ConfigError(f"model.hidden = '{name}'{nearest(name, DESCRIPTORS)}")
         if self.scorer == "belief" and self.first_look:
             raise ConfigError(
                 f"model.first_look = {self.first_look} sees geometry, which model.scorer = 'belief' rules out"
@@ -180,6 +185,7 @@ class TrainRecipe:
     distillation: float = 0.0  # weight of a teacher's soft targets
     distillation_temperature: float = 2.0
     headroom: float = 2.0  # of the integer state over the largest membrane seen
+    given_order: str = plain.later("random")  # what `random_share` takes; "fps_order" with a share of 1: no loop (J.4)
     own_steps: int = plain.later(1400)  # at least, on a folder of one's own clouds: epochs follow; 0: `epochs` as it is
 
     def __post_init__(self) -> None:
@@ -194,6 +200,8 @@ class TrainRecipe:
         for name in ABOVE_ZERO:
             if not getattr(self, name) > 0.0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} must be above 0")
+        if self.given_order not in ORDERS:
+            raise ConfigError(f"train.given_order = '{self.given_order}'{nearest(self.given_order, ORDERS)}")
         if self.policy_only and not self.start:
             raise ConfigError("train.policy_only = true needs train.start, the model whose policy is to learn")
         if self.policy_only and self.logit_adjustment > 0.0:

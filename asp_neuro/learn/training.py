@@ -249,8 +249,7 @@ def batch_loss(
     pure = slice(None) if mix is None else ~mix.mixed
     if mix is not None:
         takes_random = torch.maximum(takes_random, mix.mixed[:, None].to(noise.dtype))
-    random_order = one_hot(random[:, :-1].argsort(dim=1), noise.shape[2], noise).transpose(0, 1)  # [T, b, M]
-    random_choice = random_order * takes_random
+    random_choice = _given_order(random[:, :-1], how.given_order).transpose(0, 1) * takes_random  # [T, b, M]
     free = 1.0 - takes_random
     seen: list[Seen] = []
 
@@ -297,6 +296,12 @@ def batch_loss(
         whole = over_processes(played.firing_rate * len(batch.labels)) / n_total  # the penalty is not linear in it
         loss = loss + how.firing_rate_penalty * losses.firing_rate_penalty(whole, how.firing_rate_target) / world()[1]
     return loss, played.firing_rate.detach()
+
+
+def _given_order(random: Tensor, kind: str) -> Tensor:
+    """Numbers [b, M] -> one-hot orders [b, T, M]: by these numbers, or as the chunks were found."""
+    order = random.argsort(dim=1) if kind == "random" else torch.arange(random.shape[1]).expand_as(random)
+    return one_hot(order, random.shape[1], random)
 
 
 def share_start(n: int, rank: int, n_ranks: int, pairs: bool) -> int:

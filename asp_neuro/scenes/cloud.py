@@ -38,6 +38,7 @@ GRID = 2.0**14  # grid steps per unit length
 PLACES = 2.0 ** np.array([32, 16, 0])  # of x, y, z in one number, 16 bits each
 MIDDLE = 2**15  # added to a coordinate in grid steps, so that none is negative
 N_DESCRIPTOR = 8
+DESCRIPTORS = {"mean": slice(0, 3), "variance": slice(3, 6), "radius": slice(6, 7), "norm": slice(7, 8)}
 N_OUTLINE = 3 * N_DESCRIPTOR  # a chunk's own, and the lowest and the highest of its cloud
 N_MOMENTS = 30  # of a group's points: mean (3), covariance (6) and width, of the nearest quarter, half and all of them
 MOMENT_PARTS = (4, 2, 1)  # a quarter, half, all

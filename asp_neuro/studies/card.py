@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.learn import checkpoint
 from asp_neuro.runtime import deployment, hardware
 from asp_neuro.runtime.energy import Estimate
@@ -78,11 +79,31 @@ def results(name: str, data: str | None) -> dict[str, str]:
         "spikes proven unmoved by rounding": f"{percent(early['preserved_share'])} of the answers at the exit; "
         f"equal to exact arithmetic: {percent(early['equal_share'])}",
         "firing rate": ", ".join(percent(rate, 0) for rate in cost.usage.taken.rates),
-        "fit on Loihi 2 (estimate)": f"{cores.cores} cores, {'fits' if cores.fits else 'does not fit'}",
+        **schedule(b.head),
+        "fit on Loihi 2 (estimate)": fit(cores),
+        "energy of an observation (estimate, on average at the exit)": per_look(cost, early["mean_observations"]),
         "energy (estimate, 45 nm, the paper's float prices)": energy(cost),
         "energy (estimate, 45 nm, the integers that run)": f"{energy(cost.deployed)}; "
         f"{percent(cost.deployed.float64_at_exit / cost.deployed.at_exit, 0)} of it in float64, element by element",
     }
+
+
+def schedule(head: HeadSpec) -> dict[str, str]:
+    """How a free-running head is clocked; a ticked one has no schedule."""
+    if head.form != STOCK:
+        return {}
+    words = f"N = {head.steps} time steps an observation, read p = {head.read_after} steps after the pulse arrived"
+    return {"schedule of the head": words}
+
+
+def fit(found: hardware.FitReport) -> str:
+    groups = max(core.groups for core in found.cores_used)
+    return f"{found.cores} cores, {groups} neuron groups on a core, {'fits' if found.fits else 'does not fit'}"
+
+
+def per_look(cost: Estimate, observations: float) -> str:
+    paper, integers = (one.at_exit / observations / 1e6 for one in (cost, cost.deployed))
+    return f"{paper:.2f} uJ by the paper's float prices, {integers:.2f} uJ by the integers that run"
 
 
 def energy(cost: Estimate) -> str:

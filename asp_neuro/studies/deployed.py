@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from asp_neuro.model.rules import RULES, fps_orders, random_orders
 from asp_neuro.report import progress, say
 from asp_neuro.runtime import deployment
 from asp_neuro.runtime.machine import fast_answers
-from asp_neuro.scenes.cloud import Chunks
 from asp_neuro.scenes.cloud_encoder import CloudSpec
 from asp_neuro.studies.subjects import Examples, Origin, Promised, Subject
 
@@ -85,12 +85,12 @@ class DeployedSubject(Subject):
         return fixed.get(rule)
 
 
-def oracle_orders(perceiver: Perceiver, chunks: Chunks, labels: np.ndarray) -> np.ndarray:
-    """[n, budget]: always the unvisited chunk whose observation gives the true class the largest log-likelihood."""
-    model, head, n = perceiver.model, perceiver.new_head(), len(chunks)
-    batch, everyone = Batch(model, chunks), np.arange(n)
-    embeddings = np.stack([batch.view.embed(everyone, np.full(n, m)) for m in range(chunks.n_chunks)], axis=1)
-    carry, free = batch.carry, np.ones((n, chunks.n_chunks), dtype=bool)
+def oracle_orders(perceiver: Perceiver, scenes: Any, labels: np.ndarray) -> np.ndarray:
+    """[n, budget]: always the unvisited place whose observation gives the true class the largest log-likelihood."""
+    model, head, n, n_places = perceiver.model, perceiver.new_head(), len(scenes), perceiver.spec.scene.n_places
+    batch, everyone = Batch(model, scenes), np.arange(n)
+    embeddings = np.stack([batch.view.embed(everyone, np.full(n, m)) for m in range(n_places)], axis=1)
+    carry, free = batch.carry, np.ones((n, n_places), dtype=bool)
     head.start(n)
     taken = []
     for _ in range(perceiver.budget):
