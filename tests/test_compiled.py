@@ -14,6 +14,7 @@ from asp_neuro import compiled
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.scenes.cloud import GRID, Chunking, Chunks, cut, descriptors
+from asp_neuro.scenes.cloud_statistics import statistics
 
 needs_kernels = pytest.mark.skipif(compiled.kernels is None, reason=f"compiled part: {compiled.state}")
 MODULE = "asp_neuro.compiled.kernels"
@@ -104,6 +105,16 @@ def test_tokens_are_the_same_to_the_bit(monkeypatch, kind, parts):
 
     mine, its = both(monkeypatch, tokens)
     assert mine == its
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_points", [64, 333, 1024])
+def test_statistics_are_the_same_to_the_bit(monkeypatch, kind, n_points):
+    raw = clouds(kind, np.random.default_rng(n_points), n_points)
+    scenes = cut(raw, Chunking(n_points, 2, 2, 2))
+    mine, its = both(monkeypatch, lambda: statistics(scenes))
+    assert mine.tobytes() == its.tobytes()
 
 
 @needs_kernels

@@ -3,6 +3,7 @@
     groups         of scenes.cloud.groups                  farthest points, nearest points, chunks
     descriptors    of scenes.cloud.descriptors
     tokens         of scenes.cloud_encoder.CloudEncoder.tokens
+    shape          of scenes.cloud_statistics._shape
 
 Both forms give the same bits; `tests/test_compiled.py` compares them. `kernels` is None, and numpy does the work, where
 nothing was compiled (an install without a compiler), where what is there is of another version of these files, or with
@@ -15,7 +16,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 1  # of kernels.c
+VERSION = 2  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 

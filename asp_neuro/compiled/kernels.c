@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1 }; /* raise it, and that of __init__.py, when a function or its arguments change */
-enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30 };
+enum { VERSION = 2 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -343,7 +343,117 @@ static PyObject *tokens(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* ---- statistics of a cloud ---- */
+
+/* Values [n] below 2^31 put in order, by three digits of 11 bits; `other` is as large. */
+static void sort_values(uint32_t *value, uint32_t *other, int64_t n) {
+    uint32_t count[3][2048] = {{0}};
+    for (int64_t i = 0; i < n; i++)
+        for (int d = 0; d < 3; d++) count[d][value[i] >> (11 * d) & 2047]++;
+    for (int d = 0; d < 3; d++) {
+        uint32_t *from = d % 2 ? other : value, *to = d % 2 ? value : other, before = 0;
+        for (int b = 0; b < 2048; b++) {
+            uint32_t here = count[d][b];
+            count[d][b] = before, before += here;
+        }
+        for (int64_t i = 0; i < n; i++) to[count[d][from[i] >> (11 * d) & 2047]++] = from[i];
+    }
+    memcpy(value, other, (size_t)n * sizeof *value);
+}
+
+static uint32_t quantile(const uint32_t *ordered, int64_t n, double share) {
+    return ordered[(int64_t)(share * (double)(n - 1))];
+}
+
+/* Points [3, n] in grid steps -> N_SHAPE numbers; the twin is cloud_statistics._shape. */
+static void shape_of(const int32_t *point, int64_t n, uint32_t *value, uint32_t *other, double *out) {
+    static const double shares[5] = {0.0, 0.1, 0.5, 0.9, 1.0}, radii[6] = {0.01, 0.1, 0.25, 0.5, 0.75, 0.9};
+    static const double along_shares[4] = {0.1, 0.5, 0.9, 1.0};
+    static const int pair[6][2] = {{0, 0}, {1, 1}, {2, 2}, {0, 1}, {0, 2}, {1, 2}};
+    const int32_t *x = point, *y = point + n, *z = point + 2 * n, middle = 1 << 15;
+    int32_t low = INT32_MAX, high = INT32_MIN;
+    for (int axis = 0; axis < 3; axis++) {
+        for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(point[axis * n + p] + middle);
+        sort_values(value, other, n);
+        for (int q = 0; q < 5; q++) *out++ = (double)((int32_t)quantile(value, n, shares[q]) - middle) / 16384.0;
+        if (axis == 1) low = (int32_t)value[0] - middle, high = (int32_t)value[n - 1] - middle;
+    }
+    for (int with_y = 1; with_y >= 0; with_y--) {
+        for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(x[p] * x[p] + z[p] * z[p] + with_y * y[p] * y[p]);
+        sort_values(value, other, n);
+        for (int q = 0; q < 6; q++) *out++ = sqrt((double)quantile(value, n, radii[q])) / 16384.0;
+    }
+    double moment[6];
+    for (int e = 0; e < 6; e++) {
+        int64_t sum = 0;
+        for (int64_t p = 0; p < n; p++) sum += (int64_t)point[pair[e][0] * n + p] * point[pair[e][1] * n + p];
+        *out++ = moment[e] = (double)sum / ((double)n * 268435456.0);
+    }
+    double xx = moment[0], yy = moment[1], zz = moment[2], xy = moment[3], xz = moment[4], yz = moment[5];
+    double volume = xx * (yy * zz - yz * yz) - xy * (xy * zz - yz * xz) + xz * (xy * yz - yy * xz);
+    double size = (xx + yy + zz) / 3.0, across = (xx - zz) / 2.0, half = (xx + zz) / 2.0;
+    double apart = sqrt(across * across + xz * xz);
+    *out++ = sqrt(sqrt((volume > 0.0 ? volume : 0.0) / (size * size * size)));
+    *out++ = sqrt(half + apart);
+    *out++ = sqrt(half - apart > 0.0 ? half - apart : 0.0);
+    *out++ = sqrt(xy * xy + yz * yz);
+    double along = across >= 0.0 ? across + apart : fabs(xz), aside = across >= 0.0 ? xz : apart - across;
+    if (across < 0.0 && xz < 0.0) aside = -aside;
+    double length = sqrt(along * along + aside * aside);
+    double cosine = length > 0.0 ? along / length : 1.0, sine = length > 0.0 ? aside / length : 0.0;
+    for (int side = 0; side < 2; side++) {
+        for (int64_t p = 0; p < n; p++) {
+            double a = side ? cosine * z[p] : cosine * x[p], b = side ? sine * x[p] : sine * z[p];
+            float far = (float)fabs(side ? a - b : a + b);
+            memcpy(value + p, &far, sizeof far); /* bits of numbers above 0 are in the order of the numbers */
+        }
+        sort_values(value, other, n);
+        for (int q = 0; q < 4; q++) {
+            uint32_t bits = quantile(value, n, along_shares[q]);
+            float far;
+            memcpy(&far, &bits, sizeof far);
+            *out++ = (double)(far / 16384.0f);
+        }
+    }
+    int64_t count[STOREYS] = {0}, square[STOREYS] = {0}, part[24] = {0}, empty = 0, most = 0;
+    int32_t tall = high - low > 1 ? high - low : 1;
+    for (int64_t p = 0; p < n; p++) {
+        int32_t storey = (y[p] - low) * STOREYS / tall, ax = abs(x[p]), ay = abs(y[p]), az = abs(z[p]);
+        if (storey > STOREYS - 1) storey = STOREYS - 1;
+        count[storey]++, square[storey] += x[p] * x[p] + z[p] * z[p];
+        int axis = az > (ay > ax ? ay : ax) ? 2 : ay > ax;
+        part[axis * 8 + (x[p] > 0) * 4 + (y[p] > 0) * 2 + (z[p] > 0)]++;
+    }
+    for (int i = 0; i < STOREYS; i++) {
+        out[i] = (double)count[i] / (double)n;
+        out[STOREYS + i] = sqrt((double)square[i] / (double)(count[i] > 1 ? count[i] : 1)) / 16384.0;
+    }
+    for (int i = 0; i < 24; i++) {
+        empty += (double)part[i] / (double)n < 0.002;
+        most = part[i] > most ? part[i] : most;
+    }
+    out[2 * STOREYS] = (double)empty / 24.0;
+    out[2 * STOREYS + 1] = (double)most / (double)n;
+}
+
+/* shape(points i4 [3, n], out f8 [N_SHAPE], n): coordinates within +-2^15. */
+static PyObject *shape(PyObject *self, PyObject *args) {
+    Py_buffer points, out;
+    Py_ssize_t n;
+    if (!PyArg_ParseTuple(args, "y*w*n", &points, &out, &n)) return NULL;
+    int fits = n >= 1 && points.len == 12 * n && out.len == 8 * N_SHAPE;
+    uint32_t *value = fits ? malloc((size_t)(2 * n) * sizeof *value) : NULL;
+    int done = value != NULL;
+    if (done) shape_of(points.buf, n, value, value + n, out.buf);
+    free(value);
+    PyBuffer_Release(&points), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "shape: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"shape", shape, METH_VARARGS, NULL},
     {"groups", groups, METH_VARARGS, NULL},
     {"descriptors", descriptors, METH_VARARGS, NULL},
     {"tokens", tokens, METH_VARARGS, NULL},

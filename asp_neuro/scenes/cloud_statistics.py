@@ -18,12 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.scenes.cloud import GRID, MOMENT_PAIRS, Chunks
 
 SHARES = {"lowest": 0.0, "10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0}
 RADII = {"1 %": 0.01, "10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
 SIDES = {"10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0}
 STOREYS = 6
+N_SHAPE = 59  # of the statistics, those that ask for no groups
 AT_ONCE = 8  # clouds: their arrays stay in the processor's cache
 EMPTY = 0.002  # a part of the sphere of directions with a smaller share of the points is empty
 
@@ -88,6 +90,8 @@ def _quantiles(values: np.ndarray, at: dict[str, float]) -> np.ndarray:
 
 def _shape(points: np.ndarray) -> np.ndarray:
     """Distinct points [3, b, n] in grid steps -> statistics that ask for no groups."""
+    if compiled.kernels is not None:
+        return np.stack([_compiled_shape(points[:, i]) for i in range(points.shape[1])])
     x, y, z = points
     n = points.shape[2]
     flat = x * x + z * z  # below 2^29
@@ -96,12 +100,21 @@ def _shape(points: np.ndarray) -> np.ndarray:
     moments = np.stack([_dot(points[i], points[j]) for i, j in zip(*MOMENT_PAIRS)], axis=1) / (n * GRID**2)
     xx, yy, zz, xy, xz, yz = moments.T
     volume = xx * (yy * zz - yz * yz) - xy * (xy * zz - yz * xz) + xz * (xy * yz - yy * xz)
-    filling = np.sqrt(np.sqrt(np.maximum(volume, 0.0) / ((xx + yy + zz) / 3.0) ** 3))
+    size = (xx + yy + zz) / 3.0
+    filling = np.sqrt(np.sqrt(np.maximum(volume, 0.0) / (size * size * size)))
     middle, apart = (xx + zz) / 2.0, np.sqrt(((xx - zz) / 2.0) ** 2 + xz * xz)
     spreads = [np.sqrt(middle + apart), np.sqrt(np.maximum(middle - apart, 0.0))]
     singles = np.stack([filling, *spreads, np.sqrt(xy * xy + yz * yz)], axis=1)
     sides = _sides(points, (xx - zz) / 2.0, xz, apart)
     return np.concatenate([*profile, *radii, moments, singles, *sides, _storeys(y, flat), _directions(points)], axis=1)
+
+
+def _compiled_shape(points: np.ndarray) -> np.ndarray:
+    """[3, n] -> [59]"""
+    out = np.empty(N_SHAPE)
+    assert compiled.kernels is not None
+    compiled.kernels.shape(np.ascontiguousarray(points, dtype=np.int32), out, points.shape[1])
+    return out
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
