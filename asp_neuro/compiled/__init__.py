@@ -4,6 +4,7 @@
     descriptors    of scenes.cloud.descriptors
     tokens         of scenes.cloud_encoder.CloudEncoder.tokens
     shape          of scenes.cloud_statistics._shape
+    spans          of scenes.cloud_statistics._spans
 
 Both forms give the same bits; `tests/test_compiled.py` compares them. `kernels` is None, and numpy does the work, where
 nothing was compiled (an install without a compiler), where what is there is of another version of these files, or with
@@ -16,7 +17,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 2  # of kernels.c
+VERSION = 3  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 

@@ -70,8 +70,8 @@ def _some(chunks: Chunks) -> np.ndarray:
     """All clouds with the same number of distinct points at once."""
     count = n_distinct(chunks.points)
     out = np.empty((len(chunks), len(STATISTICS)))
-    for n in np.unique(count):
-        rows = np.flatnonzero(count == n)
+    for rows in [[i] for i in range(len(count))] if compiled.kernels else [count == n for n in np.unique(count)]:
+        n = count[rows][0]
         points = np.ascontiguousarray(chunks.points[rows, :n].transpose(2, 0, 1), dtype=np.int32)  # [3, b, n]
         out[rows] = np.concatenate([_shape(points), _groups(points, chunks.members[rows])], axis=1)
     return out
@@ -161,10 +161,31 @@ def _directions(points: np.ndarray) -> np.ndarray:
 
 def _groups(points: np.ndarray, members: np.ndarray) -> np.ndarray:
     """[3, b, n] and groups [b, G, K] -> quantiles of their reach and of how far they lie to one side."""
+    reach, side = _spans(points, members)[:2]
+    return np.concatenate([np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES))], axis=1)
+
+
+def _spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """[3, b, n] and groups [b, G, K] -> [3, b, G]: squared reach, how far the middle lies to one side, squared, and how
+    height goes with the way across, against the spread in all directions."""
+    if compiled.kernels is not None:
+        return _compiled_spans(points, members)
     at = members.astype(np.int64) + (np.arange(len(members)) * points.shape[2])[:, None, None]
     where = points.reshape(3, -1)[:, at]  # [3, b, G, K]
-    offset = where - where[..., :1]
-    reach = np.square(offset[..., -1], dtype=np.int64).sum(axis=0)  # [b, G] squared, below 2^32
-    middle = offset.sum(axis=3, dtype=np.float64)  # times K
-    side = np.square(middle).sum(axis=0) / (members.shape[2] ** 2 * np.maximum(reach, 1))
-    return np.concatenate([np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES))], axis=1)
+    x, y, z = offset = (where - where[..., :1]).astype(np.float64)  # whole, below 2^16
+    k, middle = members.shape[2], offset.sum(axis=3)  # middle: times K
+    reach, square = np.square(offset[..., -1]).sum(axis=0), np.square(middle).sum(axis=0)
+    side = square / (k**2 * np.maximum(reach, 1.0))
+    along, across = (k * (a * y).sum(axis=2) - mean * middle[1] for a, mean in ((x, middle[0]), (z, middle[2])))
+    every = k * np.square(offset).sum(axis=(0, 3)) - square
+    return np.stack([reach, side, np.sqrt(along * along + across * across) / np.maximum(every, 1.0)])
+
+
+def _compiled_spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
+    (n_clouds, n_groups, k), n = members.shape, points.shape[2]
+    out = np.empty((n_clouds, 3, n_groups))
+    assert compiled.kernels is not None
+    for i, one in enumerate(out):
+        cloud, group = np.ascontiguousarray(points[:, i]), np.ascontiguousarray(members[i], dtype=np.uint16)
+        compiled.kernels.spans(cloud, group, one, n, n_groups, k)
+    return out.swapaxes(0, 1)
