@@ -30,7 +30,7 @@ setup: $(STAMP) ## make .venv and install everything (quick when nothing changed
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
-$(STAMP): pyproject.toml constraints.txt constraints-3.12.txt .ci/setup
+$(STAMP): pyproject.toml constraints.txt constraints-3.12.txt .ci/setup $(wildcard setup.py asp_neuro/compiled/*.[ch])
 	@bash .ci/setup $(VENV) $(VERSION)
 	@printf '%s\n' "$(CURDIR)" > $(STAMP)
 

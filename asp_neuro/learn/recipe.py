@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from asp_neuro import plain
-from asp_neuro.data import CARVES, RANDOM
+from asp_neuro.data import CARVES, PART_CARVES, PART_NAMES, RANDOM
 from asp_neuro.errors import ConfigError, MissingError, nearest
 from asp_neuro.heads.spec import FORMS, SOFT
 from asp_neuro.heads.stock.layer import EXP_MAX
@@ -94,8 +94,9 @@ class DataRecipe:
     splits: str = plain.later(RANDOM)  # how ModelNet's train split is carved: a rule of `asp_neuro.data.splits`
 
     def __post_init__(self) -> None:
-        if self.splits not in CARVES:
-            raise ConfigError(f"data.splits = '{self.splits}'{nearest(self.splits, CARVES)}")
+        carves = PART_CARVES if self.name in PART_NAMES else CARVES
+        if self.splits not in carves:
+            raise ConfigError(f"data.splits = '{self.splits}'{nearest(self.splits, carves)}")
         for split in self.also:
             if split not in HELD_OUT:
                 raise ConfigError(f"data.also = '{split}'{nearest(split, HELD_OUT)}")
@@ -219,8 +220,35 @@ class ClassifyRecipe:
     """One class per scene. Nothing to set: the classes are those of the data."""
 
 
+@dataclass(frozen=True)
+class PartsRecipe:
+    """A part for every point of a cloud, of those that its category has."""
+
+    parts: tuple[int, ...] = ()  # how many each category has, in the order of the data's categories
+    hidden: int = 128  # units of contexts and of points
+    near: int = 8  # neighbours that a group hears, itself among them
+    queries: int = 128  # points of a cloud that a step of training asks for
+    jaccard: float = 0.5  # weight of the soft Jaccard loss beside the cross-entropy
+    category_loss: float = 0.3  # weight of the category's cross-entropy
+    unknown_share: float = 0.2  # clouds whose category is not given, at training
+    asked: int = 64  # points that the exit is decided on
+    quantile: float = 0.1  # of their margins: the margin of the cloud
+
+    def __post_init__(self) -> None:
+        if not self.parts or min(self.parts) < 1:
+            raise ConfigError(f"task.parts = {list(self.parts)}: expected how many parts each category has")
+        for name in ("hidden", "near", "queries", "asked"):
+            _at_least(f"task.{name}", getattr(self, name), 1)
+        for name in ("jaccard", "category_loss"):
+            if not getattr(self, name) >= 0.0:
+                raise ConfigError(f"task.{name} = {getattr(self, name)} must be at least 0")
+        for name in ("unknown_share", "quantile"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ConfigError(f"task.{name} = {getattr(self, name)} must be at least 0 and below 1")
+
+
 SCENES: dict[str, type] = {"cloud": Chunking}  # kind in [scene] -> its settings
-TASKS: dict[str, type] = {"classify": ClassifyRecipe}  # kind in [task] -> its settings
+TASKS: dict[str, type] = {"classify": ClassifyRecipe, "parts": PartsRecipe}  # kind in [task] -> its settings
 KINDS = {"scene": SCENES, "task": TASKS}
 
 
@@ -230,7 +258,7 @@ class Recipe:
     seed: int = 0
     data: DataRecipe = field(default_factory=DataRecipe)
     scene: Chunking = field(default_factory=Chunking)
-    task: ClassifyRecipe = field(default_factory=ClassifyRecipe)
+    task: ClassifyRecipe | PartsRecipe = field(default_factory=ClassifyRecipe)
     model: ModelRecipe = field(default_factory=ModelRecipe)
     augment: Augmentation = field(default_factory=Augmentation)
     train: TrainRecipe = field(default_factory=TrainRecipe)

@@ -98,7 +98,9 @@ class Deployed:
 
     def scenes(self, samples: Samples, keep: bool = True) -> Any:
         """Raw inputs -> a batch of scenes; of many they are kept on disk."""
-        return self.bundle.model.scene.scenes(samples.inputs, samples.names, keep and len(samples.names) > 1)
+        made = self.bundle.model.scene.scenes(samples.inputs, samples.names, keep and len(samples.names) > 1)
+        given = getattr(samples, "given", None)  # categories that the model is told
+        return made if given is None else made.asking(given)
 
     @property
     def origin(self) -> Origin:

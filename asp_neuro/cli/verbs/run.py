@@ -49,6 +49,15 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of the data: another draw of shapes or of a mesh's points",
     )
+    parser.add_argument(
+        "--category", metavar="NAME", help="of parts: what the clouds of --input are (else answered too)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="of parts: write every point with label, margin, accepted (ply, npz, csv)",
+    )
     parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there ('-': stdout)")
     parser.add_argument(
         "--picture", type=picture_file, metavar="FILE.png", help="draw the first cloud by the order of its chunks"
@@ -74,9 +83,15 @@ def run(args: argparse.Namespace) -> Result:
     """Answer for a data set, or for clouds in files."""
     _check_words(args)
     from asp_neuro.cli.machines import machine
+    from asp_neuro.cli.verbs.run_parts import run_parts
+    from asp_neuro.model.points import is_dense
     from asp_neuro.runtime import deployment
 
     deployed = deployment.open_bundle(bundle_name(args))
+    if is_dense(deployed.bundle.model):
+        return run_parts(args, deployed)
+    if args.category is not None or args.out is not None:
+        raise UsageError(f"--category and --out are for models of parts; '{deployed.name}' answers with a class")
     rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
     say(sentence)
     watch = None if args.feedback is None else feedback_file(args.feedback, deployed)
