@@ -6,6 +6,8 @@
     storeys       six slices of the height: the share of the points in each, and their distance from the axis
     directions    of 24 parts of the sphere of directions: how many are empty, and the share in the fullest
     groups        how far groups reach, and how far their middle lies from their centre (1 at an edge)
+    level         how far groups lean (0 where they lie level or stand upright), and the share of the points in thin
+                  layers: the fullest, the lowest and the highest one, and the fullest along x and z
 
 Fine spacing (the nearest neighbour) is left out on purpose: another sampling of the same surface changes it tenfold,
 and does not mislead the network. Everything follows from whole grid steps by exact sums, elementwise divisions and
@@ -24,6 +26,8 @@ SHARES = {"lowest": 0.0, "10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0
 RADII = {"1 %": 0.01, "10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
 SIDES = {"10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0}
 STOREYS = 6
+LEANS = {"10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
+LAYERS = {"thin": 0.04, "thicker": 0.08}  # of the radius
 AT_ONCE = 8  # clouds: their arrays stay in the processor's cache
 EMPTY = 0.002  # a part of the sphere of directions with a smaller share of the points is empty
 
@@ -49,6 +53,15 @@ def _names() -> tuple[Statistic, ...]:
     found += [Statistic("fullest direction", "the share of points in one direction")]
     found += [Statistic(f"reach {at}", f"how far apart neighbours are ({at})") for at in SHARES]
     found += [Statistic(f"edge {at}", f"how far groups lie to one side ({at})") for at in SHARES]
+    found += [Statistic(f"lean {at}", f"how far groups lean ({at})") for at in LEANS]
+    found += [
+        Statistic(f"{which} {how} layer", f"the share of points in the {which} {how} layer")
+        for how in LAYERS
+        for which in ("fullest", "lowest", "highest")
+    ]
+    found += [
+        Statistic(f"fullest {axis} layer", f"the share of points in one thin layer along {axis}") for axis in "xz"
+    ]
     return tuple(found)
 
 
@@ -71,7 +84,8 @@ def _some(chunks: Chunks) -> np.ndarray:
     for n in np.unique(count):
         rows = np.flatnonzero(count == n)
         points = np.ascontiguousarray(chunks.points[rows, :n].transpose(2, 0, 1), dtype=np.int32)  # [3, b, n]
-        out[rows] = np.concatenate([_shape(points), _groups(points, chunks.members[rows])], axis=1)
+        parts = [_shape(points), *_groups(points, chunks.members[rows]), _layers(points)]
+        out[rows] = np.concatenate(parts, axis=1)
     return out
 
 
@@ -146,12 +160,38 @@ def _directions(points: np.ndarray) -> np.ndarray:
     return np.stack([(share < EMPTY).sum(axis=1) / 24.0, share.max(axis=1)], axis=1)
 
 
-def _groups(points: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """[3, b, n] and groups [b, G, K] -> quantiles of their reach and of how far they lie to one side."""
+def _groups(points: np.ndarray, members: np.ndarray) -> list[np.ndarray]:
+    """[3, b, n] and groups [b, G, K] -> quantiles of their reach, of how far they lie to one side, and lean."""
     at = members.astype(np.int64) + (np.arange(len(members)) * points.shape[2])[:, None, None]
     where = points.reshape(3, -1)[:, at]  # [3, b, G, K]
-    offset = where - where[..., :1]
-    reach = np.square(offset[..., -1], dtype=np.int64).sum(axis=0)  # [b, G] squared, below 2^32
-    middle = offset.sum(axis=3, dtype=np.float64)  # times K
+    offset = (where - where[..., :1]).astype(np.float64)  # whole, below 2^16
+    reach = np.square(offset[..., -1]).sum(axis=0)  # [b, G] squared, below 2^32
+    middle = offset.sum(axis=3)  # times K
     side = np.square(middle).sum(axis=0) / (members.shape[2] ** 2 * np.maximum(reach, 1))
-    return np.concatenate([np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES))], axis=1)
+    lean = _quantiles(_lean(offset, middle), LEANS)
+    return [np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES)), lean]
+
+
+def _lean(offset: np.ndarray, middle: np.ndarray) -> np.ndarray:
+    """[3, b, G, K] and its sum -> [b, G]: how height goes with the way across, against the spread in all directions."""
+    x, y, z = offset
+    k = offset.shape[3]
+    up = [k * np.einsum("bgk,bgk->bg", a, y) - at * middle[1] for a, at in ((x, middle[0]), (z, middle[2]))]
+    every = k * np.einsum("abgk,abgk->bg", offset, offset) - np.square(middle).sum(axis=0)
+    return np.asarray(np.sqrt(up[0] * up[0] + up[1] * up[1]) / np.maximum(every, 1.0))
+
+
+def _layers(points: np.ndarray) -> np.ndarray:
+    """[3, b, n] -> [b, 8] shares of the points in layers."""
+    x, y, z = np.sort(points, axis=2)
+    found = []
+    for width in (int(share * GRID) for share in LAYERS.values()):
+        ends = [(y <= y[:, :1] + width).sum(axis=1), (y >= y[:, -1:] - width).sum(axis=1)]
+        found += [_fullest(y, width), *ends]
+    thin = int(min(LAYERS.values()) * GRID)
+    return np.stack([*found, _fullest(x, thin), _fullest(z, thin)], axis=1) / points.shape[2]
+
+
+def _fullest(values: np.ndarray, width: int) -> np.ndarray:
+    """Sorted whole numbers [b, n] -> [b]: the most of them within one width."""
+    return np.array([(row.searchsorted(row + width, side="right") - np.arange(len(row))).max() for row in values])
