@@ -88,6 +88,14 @@ def test_distances_are_exact_so_that_no_batch_changes_them():
     assert (wild > whole.max()).all()
 
 
+def test_statistics_that_only_say_what_a_cloud_is_like_change_no_distance():
+    x, classes = toy(np.random.default_rng(0))
+    known, more = reference([(x, classes)], 4), x + np.array([0.0, 0.0, 0.0, 0.0, 0.5])
+    assert (known.apart(more) == known.apart(x)).all()
+    assert (known.apart(x) == reference([(x[:, :4], classes)]).apart(x[:, :4])).all()
+    assert (reference([(x, classes)]).apart(more) != known.apart(x)).any()
+
+
 # Oddness: what misleads the model
 
 

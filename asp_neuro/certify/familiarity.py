@@ -74,14 +74,17 @@ def limit(scores: np.ndarray, level: float) -> float:
     return float(np.sort(scores)[len(scores) - allowed])
 
 
-def reference(parts: Sequence[Pair]) -> Reference:
-    """Statistics [m, S] and classes [m] of known clouds, a pair for each condition -> prototypes and directions."""
+def reference(parts: Sequence[Pair], n_apart: int | None = None) -> Reference:
+    """Statistics [m, S] and classes [m] of known clouds, a pair for each condition -> prototypes and directions.
+
+    Distances count the first `n_apart` statistics only (None: all).
+    """
     owners, middles, rests = [], [], []
     for statistics, classes in parts:
-        even = _whitening(*_rests(statistics, classes))
+        even = _whitening(*_rests(statistics[:, :n_apart], classes))
         for owner in np.unique(classes):
             mine = statistics[classes == owner]
-            where = _clusters(mine @ even, min(PROTOTYPES, max(1, len(mine) // CLOUDS)))
+            where = _clusters(mine[:, :n_apart] @ even, min(PROTOTYPES, max(1, len(mine) // CLOUDS)))
             for one in np.unique(where):
                 some = mine[where == one]
                 if len(some) >= FEWEST or len(mine) < FEWEST:
@@ -90,7 +93,8 @@ def reference(parts: Sequence[Pair]) -> Reference:
                     rests.append(some - middles[-1])
     rest = np.concatenate(rests)
     spread = np.maximum(np.sqrt((rest**2).mean(axis=0)), 16.0 / STEPS)
-    wanted = _whitening(rest, spread) * (FINE / STEPS)  # on whole steps, to fine steps
+    wanted = np.zeros((rest.shape[1], rest.shape[1]))  # on whole steps, to fine steps
+    wanted[:n_apart, :n_apart] = _whitening(rest[:, :n_apart], spread[:n_apart]) * (FINE / STEPS)
     units = _short(np.maximum(np.abs(wanted).max(axis=0), 2.0**-30) / LARGEST)
     return Reference(
         np.array(owners),
@@ -210,6 +214,7 @@ def make(
     n_classes: int,
     statistics: Sequence[str],
     known: Sequence[str],
+    n_apart: int | None = None,
     harmless: Sequence[np.ndarray] = (),
     odd: Sequence[Odd] = (),
     level: float = LEVEL,
@@ -219,9 +224,10 @@ def make(
 ) -> Familiarity:
     """A familiarity from known clouds (`reference`) and clouds that plan, a pair of these for each condition.
 
-    `harmless` [m, S] are statistics of known clouds, changed in ways that do not mislead the model; `odd`: that do.
+    `n_apart`: see `reference`. `harmless` [m, S] are statistics of known clouds, changed in ways that do not mislead
+    the model; `odd`: that do.
     """
-    frozen = reference(parts)
+    frozen = reference(parts, n_apart)
     if odd:
         frozen = dataclasses.replace(frozen, odd=oddness(frozen, parts, harmless, odd))
     strange = [strangeness(frozen, seen, n_classes) for seen in planning]

@@ -127,6 +127,7 @@ def known_scenes(
         n_classes=len(spec.classes),
         statistics=tuple(scene.words),
         known=[what.name for what in planning],
+        n_apart=getattr(scene, "n_apart", None),
         harmless=[_known(scene, train, what, N_HARMLESS)[0] for what in harmless],
         odd=[familiarity.Odd(what.name, _known(scene, train, what, N_ODD)[0]) for what in odd],
         level=level,

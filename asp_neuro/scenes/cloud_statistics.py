@@ -68,6 +68,7 @@ def _names() -> tuple[Statistic, ...]:
 _AXES = (("x", "the left-right profile"), ("y", "the height profile"), ("z", "the front-back profile"))
 _RADII = (("radius", "the distance from the centre"), ("axis", "the distance from the upright axis"))
 STATISTICS = _names()
+N_APART = 69  # the first ones say how far clouds are apart; what is level, which noise blurs, only what they are like
 
 
 def statistics(chunks: Chunks) -> np.ndarray:
