@@ -550,7 +550,14 @@ def _planned(
     if unfamiliar:
         train = splits["train"].sha256()
         known = takes.known_scenes(
-            spec, splits["train"], planning, unfamiliar, exit_threshold, reference_sha256=train, **about
+            spec,
+            splits["train"],
+            planning,
+            unfamiliar,
+            lambda some: take(deployed, some, keep=False),
+            exit_threshold,
+            reference_sha256=train,
+            **about,
         )
     judged = {what: one.judged(known, len(spec.classes), exit_threshold) for what, one in planning.items()}
     made = certificates.make_plan(

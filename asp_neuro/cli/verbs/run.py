@@ -197,7 +197,7 @@ def _inputs_text(names: tuple[str, ...], answers: list[Any], classes: tuple[str,
 
 def told(answer: Any) -> str:
     """What is to be said about one of several answers."""
-    return " ".join([*([] if answer.unfamiliar is None else [answer.unfamiliar]), *answer.notes])
+    return " ".join([*([] if answer.unfamiliar is None else [f"{answer.unfamiliar}."]), *answer.notes])
 
 
 def _answer_text(answer: Any, classes: tuple[str, ...]) -> str:
