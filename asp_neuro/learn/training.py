@@ -24,17 +24,19 @@ from torch import Tensor
 from asp_neuro import files, plain
 from asp_neuro.data.own import OwnData
 from asp_neuro.errors import AspError, ConfigError, InputError
-from asp_neuro.learn import checkpoint, integers, losses
+from asp_neuro.learn import checkpoint, integers, losses, score_function
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.cloud_encoder import over_processes
 from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood
 from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.grid import instead
 from asp_neuro.learn.heads import taken_over
+from asp_neuro.learn.image_model import ImageModel
 from asp_neuro.learn.model import Batch, Episode, Model, Sight, one_hot, true_likelihood
 from asp_neuro.learn.policy import gumbel, sample
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.model.policy import VISITED
+from asp_neuro.scenes.image import Gaze
 
 N_RANGES, RANGES_BATCH = 512, 32  # training clouds that the ranges of the host's activations are taken from
 HEAD = "head."  # what the head's entries of a state dict begin with
@@ -83,7 +85,14 @@ def world() -> tuple[int, int]:
 def build(recipe: Recipe, classes: tuple[str, ...]) -> Model:
     """A fresh model; its weights follow from the recipe's seed."""
     torch.manual_seed(recipe.seed)
-    return Model(recipe.model, len(classes), recipe.head)
+    return new_model(recipe, len(classes))
+
+
+def new_model(recipe: Recipe, n_classes: int) -> Model:
+    """A model of the recipe's kind of scene."""
+    if isinstance(recipe.scene, Gaze):
+        return ImageModel(recipe.model, n_classes, recipe.head, recipe.scene)
+    return Model(recipe.model, n_classes, recipe.head)
 
 
 def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
@@ -147,7 +156,7 @@ def class_weight(labels: np.ndarray, n_classes: int, power: float) -> Tensor:
 
 def _fingerprint(examples: Examples) -> str:
     digest = hashlib.sha256()
-    for array in (examples.chunks.points, examples.labels, examples.teacher):
+    for array in examples.content:
         digest.update(b"none" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
@@ -314,26 +323,29 @@ def foreign_share(order: Tensor, foreign: Tensor) -> Tensor:
 def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float]:
     """One pass over the training data."""
     recipe, model = run.recipe, run.model
-    how, n_chunks = recipe.train, recipe.chunking.n_chunks
+    how, n_places, budget = recipe.train, recipe.scene.n_places, recipe.scene.budget
     rank, n_ranks = world()
     rng = np.random.default_rng([recipe.seed, run.epoch])
     noise_source = torch.Generator().manual_seed(recipe.seed * 1_000_003 + run.epoch)
     order = rng.permutation(len(examples))
     n_batches = len(examples) // how.batch_size or 1
+    n_batches = min(n_batches, how.epoch_steps or n_batches)
     total, rate = 0.0, 0.0
     model.train(not how.policy_only)  # what does not learn keeps its statistics too
     for number, index in enumerate(np.array_split(order[: n_batches * how.batch_size], n_batches)):
         share = (run.epoch + number / n_batches) / how.epochs
-        noise = torch.rand(n_chunks, len(index), n_chunks, generator=noise_source).clamp(1e-9, 1.0 - 1e-7)
-        random = torch.rand(len(index), n_chunks + 1, generator=noise_source)
+        noise = torch.rand(budget, len(index), n_places, generator=noise_source).clamp(1e-9, 1.0 - 1e-7)
+        random = torch.rand(len(index), n_places + 1, generator=noise_source)
         mine = slice(*(share_start(len(index), part, n_ranks, how.mixup > 0.0) for part in (rank, rank + 1)))
-        batch = examples.batch(index, recipe.augment, rng)
-        batch = Batch(*(part[mine] for part in batch))
+        batch = examples.batch(index, recipe.augment, rng).part(mine)
         teacher = None if examples.teacher is None else torch.from_numpy(examples.teacher[index[mine]])
         mix = None
         if how.mixup > 0.0:
-            mix = draw_mixup(torch.rand(len(index), n_chunks + 2, generator=noise_source)[mine], how.mixup)
-        loss, fired = batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index), mix)
+            mix = draw_mixup(torch.rand(len(index), n_places + 2, generator=noise_source)[mine], how.mixup)
+        if how.policy_gradient > 0.0:
+            loss, fired = score_function.batch_loss(model, how, batch, share, noise[:, mine], random[mine], len(index))
+        else:
+            loss, fired = batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index), mix)
         total += _update(run, loss, share, number)
         rate += float(fired.mean())
         show.step(run.epoch, number + 1, n_batches, total / (number + 1))
@@ -505,7 +517,7 @@ def _finish(
             content = {k: v for k, v in _state(run).items() if k in ("recipe", "classes", "deploy")}
             kept = {k: v for k, v in report.items() if k != "out"}  # a place on this machine is nobody else's business
             if was:
-                content[integers.KEY] = integers.to_plain(model.spec(run.recipe.chunking, run.classes))
+                content[integers.KEY] = integers.to_plain(model.spec(run.recipe.scene, run.classes))
             if own is not None:
                 content[OWN] = plain.of(own)
             checkpoint.save(out, {**content, "model": model.state_dict(), "report": kept, "history": run.history})
@@ -563,7 +575,7 @@ def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[s
     """A trained model with its recipe, its classes and the whole checkpoint."""
     stored = checkpoint.read(path)
     recipe = recipes.from_dict(str(path), stored["recipe"])
-    model = Model(recipe.model, len(stored["classes"]), recipe.head)
+    model = new_model(recipe, len(stored["classes"]))
     _load_weights(model, stored, Path(path))
     model.eval()
     if integers.KEY in stored and model.has_scales:
