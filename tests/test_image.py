@@ -146,6 +146,17 @@ def test_embeddings_do_not_depend_on_the_batch_and_are_lively():
     assert view.macs == perceiver.spec.scene.operations(20).macs
 
 
+@pytest.mark.parametrize("gaze", [specs.SMALL_GAZE, COLOUR])
+def test_statistics_are_those_of_the_image_alone_and_have_names(gaze):
+    scene = specs.random_image_scene(rng(), gaze)
+    scenes = scene.scenes(specs.random_images(rng(3), 5, gaze))
+    found = scene.statistics(scenes)
+    assert found.shape == (5, len(scene.words))
+    np.testing.assert_array_equal(found[2:3], scene.statistics(scenes[2:3]))
+    white = dict(zip(scene.words, scene.statistics(scene.scenes(np.full((1, *gaze.shape), 255, np.uint8)))[0]))
+    assert (white["mean"], white["spread"], white["above 240"], white["across"]) == (1.0, 0.0, 1.0, 0.0)
+
+
 def test_streaming_equals_prefix_on_images():
     perceiver = Perceiver(model())
     assert compare(perceiver, [perceiver.scenes(specs.random_images(rng(6), 8))], ExitRule(0.3))["equal"]

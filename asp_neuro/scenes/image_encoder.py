@@ -20,6 +20,7 @@ from asp_neuro.errors import ConfigError
 from asp_neuro.grid.arithmetic import SIGNED_MAX, UNSIGNED_MAX, Linear, to_range
 from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, Array, Matrix, check, leaf, part
+from asp_neuro.scenes import image_statistics
 from asp_neuro.scenes.image import N_DESCRIPTOR, Gaze, Images, all_glimpses, describe, images, maps, windows_of
 
 KERNEL = 3  # cells a side of a convolution
@@ -78,6 +79,15 @@ class ImageSpec:
     def parts_of(self, scenes: Images) -> np.ndarray:
         """[n, M, M]: a glimpse is made of itself."""
         return np.tile(np.eye(self.n_places, dtype=bool), (len(scenes), 1, 1))
+
+    def statistics(self, scenes: Images) -> np.ndarray:
+        """[n, S] what kind of images these are, in the order of `words`."""
+        return image_statistics.statistics(scenes, self.gaze)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Statistic -> what it is, for people."""
+        return image_statistics.words(self.gaze)
 
     def operations(self, parts: float) -> Operations:
         """Of an observation that encodes so many glimpses."""

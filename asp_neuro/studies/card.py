@@ -27,8 +27,8 @@ IMAGE_LIMITS = (
     "No Loihi 2 chip has run it: fit and energy are estimates.",
     "Bright digits on black, upright, about 20 pixels high, one in an image; anything else gets one of these names all "
     "the same.",
-    "The certificate is about images like those of the calibration split, and says nothing about others; no image is "
-    "called unfamiliar.",
+    "The certificate is about images like those of the calibration split, and says nothing about others; photographs "
+    "and empty images are called unfamiliar, digits drawn otherwise may not be.",
     "The digits of train, validation, calibration and test are different ones; where they lie and what clutters them "
     "is drawn by the same rule.",
 )
