@@ -232,7 +232,7 @@ def test_run_writes_a_page_of_a_data_set(cli, tmp_path):
 
 def test_many_targets_have_a_bar_for_each_label_and_points_keep_theirs():
     labels = np.array([[0, 0, 1], [1, 1, 1]])
-    assert pictures.many_targets(labels, np.zeros((2, 3, 2))).tolist() == [
+    assert pictures.many_targets(labels, 2).tolist() == [
         pytest.approx([2 / 3, 1 / 3]),
         [0.0, 1.0],
     ]

@@ -48,9 +48,9 @@ def one_class(labels: np.ndarray, shares: np.ndarray) -> np.ndarray:
     return shares
 
 
-def many_targets(labels: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """[T, R] and [T, R, C] -> [T, C] share of the targets that get each label."""
-    return np.stack([(labels == label).mean(axis=1) for label in range(shares.shape[-1])], axis=1)
+def many_targets(labels: np.ndarray, n_labels: int) -> np.ndarray:
+    """[T, R] -> [T, C] share of the targets that get each label."""
+    return np.stack([(labels == label).mean(axis=1) for label in range(n_labels)], axis=1)
 
 
 SCENES: dict[str, Callable[[Any, int, np.ndarray, np.ndarray | None], dict[str, Any]]] = {"cloud": cloud}
