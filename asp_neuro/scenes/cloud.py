@@ -88,6 +88,15 @@ class Chunking:
             object.__setattr__(self, name, None if getattr(self, name) is None else float(getattr(self, name)))
 
     @property
+    def n_places(self) -> int:
+        return self.n_chunks
+
+    @property
+    def budget(self) -> int:
+        """Every chunk may be looked at."""
+        return self.n_chunks
+
+    @property
     def n_distinct(self) -> int:
         """Distinct points that a cloud needs."""
         return max(self.n_groups, self.group_size)

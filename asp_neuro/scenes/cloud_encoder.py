@@ -43,7 +43,7 @@ from asp_neuro.scenes.cloud import (
     Chunks,
     descriptors,
 )
-from asp_neuro.scenes.cloud_statistics import STATISTICS, statistics
+from asp_neuro.scenes.cloud_statistics import N_APART, STATISTICS, statistics
 
 BOUND = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0])  # of descriptors, in the unit sphere
 CENTRE_SHIFT = 2  # centres are given in steps of 2^-12
@@ -110,6 +110,11 @@ class CloudSpec:
     def words(self) -> dict[str, str]:
         """Statistic -> what it is, for people."""
         return {one.name: one.words for one in STATISTICS}
+
+    @property
+    def n_apart(self) -> int:
+        """Statistics that distances count, the first ones."""
+        return N_APART
 
     def operations(self, parts: float) -> Operations:
         """Of an observation that encodes so many groups, and pools a chunk."""

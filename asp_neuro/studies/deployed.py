@@ -17,11 +17,11 @@ from asp_neuro.model.episode import Batch
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.familiarity import told
 from asp_neuro.model.perceiver import Perceiver
-from asp_neuro.model.rules import RULES, fps_orders, random_orders
+from asp_neuro.model.rules import fps_orders, image_orders, random_orders
 from asp_neuro.report import progress, say
 from asp_neuro.runtime import deployment
 from asp_neuro.runtime.machine import fast_answers
-from asp_neuro.scenes.cloud_encoder import CloudSpec
+from asp_neuro.scenes.image import Gaze
 from asp_neuro.studies.subjects import Examples, Origin, Promised, Subject
 from asp_neuro.tasks.base import Task
 
@@ -35,10 +35,7 @@ class DeployedSubject(Subject):
     @classmethod
     def open(cls, name: str | Path) -> DeployedSubject:
         deployed = deployment.open_bundle(name)
-        scene = deployed.perceiver.spec.scene
-        if not isinstance(scene, CloudSpec):
-            raise InputError(f"'{name}' looks at scenes of kind '{scene.kind}'; the studies are of clouds")
-        origin = Origin(deployed.bundle.recipe, scene.chunking, deployed.origin.own)
+        origin = Origin(deployed.bundle.recipe, deployed.settings, deployed.origin.own)
         try:
             rule = deployment.exit_rule(deployed)[0]
         except InputError as void:  # a study of the model needs no promise
@@ -59,8 +56,9 @@ class DeployedSubject(Subject):
         return Promised(unfamiliar, certified, wrong)
 
     def read(self, examples: Examples, rule: str, average: bool = False) -> Recording:
-        if rule not in RULES:
-            raise UsageError(f"unknown rule '{rule}'{nearest(rule, RULES)}")
+        known = examples.rules(self.origin.scene)
+        if rule not in known:
+            raise UsageError(f"unknown rule '{rule}'{nearest(rule, known)}")
         parts = list(self._logits(examples, rule))
         logits = np.concatenate(parts, axis=1)  # [T, n, C]
         if average:
@@ -81,6 +79,8 @@ class DeployedSubject(Subject):
 
     def _orders(self, examples: Examples, rule: str) -> np.ndarray | None:
         """[n, M], or None where what was seen decides."""
+        if isinstance(self.origin.scene, Gaze):
+            return image_orders(rule, examples.chunks, self.origin.scene, self.origin.seed, examples.objects)
         n, n_chunks = len(examples.labels), examples.chunks.n_chunks
         fixed = {"random": random_orders(n, n_chunks, self.origin.seed), "fps_order": fps_orders(n, n_chunks)}
         return fixed.get(rule)
