@@ -36,6 +36,7 @@ from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.familiarity import Familiarity, told
 from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver, really_equal
+from asp_neuro.model.points import is_dense
 from asp_neuro.model.promise import Shortness
 from asp_neuro.report import progress, say
 from asp_neuro.runtime import energy, hardware, kinds, takes
@@ -147,6 +148,11 @@ def open_bundle(name: str | Path | None) -> Deployed:
 def load_perceiver(name: str | Path) -> Perceiver:
     """The Python way in: a bundle that answers, exiting at its certified threshold where it has a valid one."""
     deployed = open_bundle(name)
+    if is_dense(deployed.bundle.model):
+        from asp_neuro.runtime.parts import rules_of  # which stands on this module
+
+        rule, accept, _ = rules_of(deployed)
+        return Perceiver(deployed.bundle.model, rule, deployed.familiarity, accept)
     return Perceiver(deployed.bundle.model, exit_rule(deployed)[0], deployed.familiarity)
 
 
