@@ -28,7 +28,7 @@ def describe(bundle: Bundle) -> str:
         f"classes    {len(bundle.classes)}: {', '.join(bundle.classes)}",
         f"budget     {model.budget} of {model.scene.n_places} places",
         *(_section_line(name, section) for name, section in sections),
-        f"host       {model.n_host_parameters} float32 parameters",
+        f"host       {model.n_host_parameters} parameters",
         f"golden     {golden[1]} runs of {golden[0]} observations",
         f"versions   {', '.join(f'{name} {version}' for name, version in bundle.versions.items())}",
         "",

@@ -20,12 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.scenes.cloud import GRID, MOMENT_PAIRS, Chunks
 
 SHARES = {"lowest": 0.0, "10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0}
 RADII = {"1 %": 0.01, "10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
 SIDES = {"10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0}
 STOREYS = 6
+N_SHAPE = 59  # of the statistics, those that ask for no groups
 LEANS = {"10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
 LAYERS = {"thin": 0.04, "thicker": 0.08}  # of the radius
 AT_ONCE = 8  # clouds: their arrays stay in the processor's cache
@@ -82,8 +84,8 @@ def _some(chunks: Chunks) -> np.ndarray:
     """All clouds with the same number of distinct points at once."""
     count = n_distinct(chunks.points)
     out = np.empty((len(chunks), len(STATISTICS)))
-    for n in np.unique(count):
-        rows = np.flatnonzero(count == n)
+    for rows in [[i] for i in range(len(count))] if compiled.kernels else [count == n for n in np.unique(count)]:
+        n = count[rows][0]
         points = np.ascontiguousarray(chunks.points[rows, :n].transpose(2, 0, 1), dtype=np.int32)  # [3, b, n]
         parts = [_shape(points), *_groups(points, chunks.members[rows]), _layers(points)]
         out[rows] = np.concatenate(parts, axis=1)
@@ -103,6 +105,8 @@ def _quantiles(values: np.ndarray, at: dict[str, float]) -> np.ndarray:
 
 def _shape(points: np.ndarray) -> np.ndarray:
     """Distinct points [3, b, n] in grid steps -> statistics that ask for no groups."""
+    if compiled.kernels is not None:
+        return np.stack([_compiled_shape(points[:, i]) for i in range(points.shape[1])])
     x, y, z = points
     n = points.shape[2]
     flat = x * x + z * z  # below 2^29
@@ -111,12 +115,21 @@ def _shape(points: np.ndarray) -> np.ndarray:
     moments = np.stack([_dot(points[i], points[j]) for i, j in zip(*MOMENT_PAIRS)], axis=1) / (n * GRID**2)
     xx, yy, zz, xy, xz, yz = moments.T
     volume = xx * (yy * zz - yz * yz) - xy * (xy * zz - yz * xz) + xz * (xy * yz - yy * xz)
-    filling = np.sqrt(np.sqrt(np.maximum(volume, 0.0) / ((xx + yy + zz) / 3.0) ** 3))
+    size = (xx + yy + zz) / 3.0
+    filling = np.sqrt(np.sqrt(np.maximum(volume, 0.0) / (size * size * size)))
     middle, apart = (xx + zz) / 2.0, np.sqrt(((xx - zz) / 2.0) ** 2 + xz * xz)
     spreads = [np.sqrt(middle + apart), np.sqrt(np.maximum(middle - apart, 0.0))]
     singles = np.stack([filling, *spreads, np.sqrt(xy * xy + yz * yz)], axis=1)
     sides = _sides(points, (xx - zz) / 2.0, xz, apart)
     return np.concatenate([*profile, *radii, moments, singles, *sides, _storeys(y, flat), _directions(points)], axis=1)
+
+
+def _compiled_shape(points: np.ndarray) -> np.ndarray:
+    """[3, n] -> [59]"""
+    out = np.empty(N_SHAPE)
+    assert compiled.kernels is not None
+    compiled.kernels.shape(np.ascontiguousarray(points, dtype=np.int32), out, points.shape[1])
+    return out
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -163,23 +176,34 @@ def _directions(points: np.ndarray) -> np.ndarray:
 
 def _groups(points: np.ndarray, members: np.ndarray) -> list[np.ndarray]:
     """[3, b, n] and groups [b, G, K] -> quantiles of their reach, of how far they lie to one side, and lean."""
+    reach, side, lean = _spans(points, members)
+    return [np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES)), _quantiles(lean, LEANS)]
+
+
+def _spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """[3, b, n] and groups [b, G, K] -> [3, b, G]: squared reach, how far the middle lies to one side, squared, and how
+    height goes with the way across, against the spread in all directions."""
+    if compiled.kernels is not None:
+        return _compiled_spans(points, members)
     at = members.astype(np.int64) + (np.arange(len(members)) * points.shape[2])[:, None, None]
     where = points.reshape(3, -1)[:, at]  # [3, b, G, K]
-    offset = (where - where[..., :1]).astype(np.float64)  # whole, below 2^16
-    reach = np.square(offset[..., -1]).sum(axis=0)  # [b, G] squared, below 2^32
-    middle = offset.sum(axis=3)  # times K
-    side = np.square(middle).sum(axis=0) / (members.shape[2] ** 2 * np.maximum(reach, 1))
-    lean = _quantiles(_lean(offset, middle), LEANS)
-    return [np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES)), lean]
+    x, y, z = offset = (where - where[..., :1]).astype(np.float64)  # whole, below 2^16
+    k, middle = members.shape[2], offset.sum(axis=3)  # middle: times K
+    reach, square = np.square(offset[..., -1]).sum(axis=0), np.square(middle).sum(axis=0)
+    side = square / (k**2 * np.maximum(reach, 1.0))
+    along, across = (k * (a * y).sum(axis=2) - mean * middle[1] for a, mean in ((x, middle[0]), (z, middle[2])))
+    every = k * np.square(offset).sum(axis=(0, 3)) - square
+    return np.stack([reach, side, np.sqrt(along * along + across * across) / np.maximum(every, 1.0)])
 
 
-def _lean(offset: np.ndarray, middle: np.ndarray) -> np.ndarray:
-    """[3, b, G, K] and its sum -> [b, G]: how height goes with the way across, against the spread in all directions."""
-    x, y, z = offset
-    k = offset.shape[3]
-    up = [k * np.einsum("bgk,bgk->bg", a, y) - at * middle[1] for a, at in ((x, middle[0]), (z, middle[2]))]
-    every = k * np.einsum("abgk,abgk->bg", offset, offset) - np.square(middle).sum(axis=0)
-    return np.asarray(np.sqrt(up[0] * up[0] + up[1] * up[1]) / np.maximum(every, 1.0))
+def _compiled_spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
+    (n_clouds, n_groups, k), n = members.shape, points.shape[2]
+    out = np.empty((n_clouds, 3, n_groups))
+    assert compiled.kernels is not None
+    for i, one in enumerate(out):
+        cloud, group = np.ascontiguousarray(points[:, i]), np.ascontiguousarray(members[i], dtype=np.uint16)
+        compiled.kernels.spans(cloud, group, one, n, n_groups, k)
+    return out.swapaxes(0, 1)
 
 
 def _layers(points: np.ndarray) -> np.ndarray:

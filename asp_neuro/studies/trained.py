@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from asp_neuro.certify import Recording
 from asp_neuro.data.own import OwnData
-from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.errors import ConfigError, InputError, UsageError
 from asp_neuro.learn import checkpoint, training, workshop
 from asp_neuro.learn import examples as learn_examples
 from asp_neuro.learn import recipe as recipes
@@ -19,6 +19,8 @@ from asp_neuro.learn.model import Model
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.report import say
+from asp_neuro.scenes.image import Gaze
+from asp_neuro.studies.deployed import DeployedSubject
 from asp_neuro.studies.subjects import Examples, Origin, Subject
 
 FULL = "full"
@@ -51,17 +53,28 @@ class TrainedSubject(Subject):
         return evaluate(self.model, batches, rule, self.origin.seed).recording(average)
 
 
+def opened(name: str | Path, floating: bool = False) -> Subject:
+    """A checkpoint under study; one that looks at images is read as it would be exported, in numpy."""
+    recipe = recipes.from_dict(str(name), checkpoint.read(checkpoint.find(name))["recipe"])
+    if not isinstance(recipe.scene, Gaze):
+        return TrainedSubject.open(name, floating)
+    if floating:
+        raise UsageError(f"'{name}' looks at images: those are studied on the integer grid alone")
+    perceiver, where = deployed_form(name)
+    return DeployedSubject(str(name), where, perceiver.classes, perceiver)
+
+
 def deployed_form(name: str | Path) -> tuple[Perceiver, Origin]:
     """A checkpoint as it would be exported: the same integers, nothing written."""
     model, recipe, classes, stored = training.load_model(checkpoint.find(name))
     if not model.has_scales:
         raise InputError(f"'{name}': it never ran on the integer grid; export it first (asp-neuro export {name})")
     model.deploy = True
-    return Perceiver(model.spec(recipe.chunking, classes)), origin(recipe, training.own_of(stored, name))
+    return Perceiver(model.spec(recipe.scene, classes)), origin(recipe, training.own_of(stored, name))
 
 
 def origin(recipe: Recipe, own: OwnData | None = None) -> Origin:
-    return Origin(recipe.as_dict(), recipe.chunking, own)
+    return Origin(recipe.as_dict(), recipe.scene, own)
 
 
 def wanted(recipe: str | Recipe, epochs: int | None, floating: bool) -> Recipe:
@@ -72,27 +85,48 @@ def wanted(recipe: str | Recipe, epochs: int | None, floating: bool) -> Recipe:
     return how
 
 
-def trained(
-    recipe: Recipe, seeds: Sequence[int], folder: Path, data: str | None, up: str | None, ablations: bool
-) -> dict[str, list[Path]]:
-    """policy -> a checkpoint per seed, trained where it is not there yet. Between the policies of a seed nothing but
-    the ablated key of the recipe differs."""
-    changes = {FULL: {}, **(ABLATIONS if ablations else {})}
-    jobs: list[tuple[str, Recipe, Path]] = []
-    for policy, change in changes.items():
+class Job(NamedTuple):
+    """A model that a study asks for."""
+
+    name: str  # of the variant
+    recipe: Recipe
+    path: Path
+
+
+def jobs(recipe: Recipe, changes: Mapping[str, dict[str, Any]], seeds: Sequence[int], folder: Path) -> list[Job]:
+    """Every variant (what of which section it changes) with every seed; nothing else differs between them."""
+    made = []
+    for name, change in changes.items():
         for seed in seeds:
-            how = dataclasses.replace(recipe.changed(model=change), seed=seed)
-            jobs.append((policy, how, folder / f"{policy}_e{how.train.epochs}_s{seed}.pt"))
-    for _, how, path in jobs:
+            how = dataclasses.replace(recipe.changed(**change), seed=seed)
+            made.append(Job(name, how, folder / f"{name}_e{how.train.epochs}_s{seed}.pt"))
+    return made
+
+
+def finished(wanted: Sequence[Job], data: str | None, up: str | None) -> dict[str, list[Path]]:
+    """variant -> a checkpoint per seed, trained where it is not there yet; one that was stopped goes on."""
+    for _, how, path in wanted:
         for file in (path, training.unfinished(path)):
             if file.exists() and recipes.from_dict(str(file), checkpoint.read(file)["recipe"]) != how:
                 raise ConfigError(f"'{file}' belongs to another recipe; give this study another --out")
-    for place, (_, how, path) in enumerate(jobs, start=1):
+    for place, (_, how, path) in enumerate(wanted, start=1):
         if path.exists():
-            say(f"model {place} of {len(jobs)}: {path} is there")
+            say(f"model {place} of {len(wanted)}: {path} is there")
         else:
-            say(f"model {place} of {len(jobs)}: {path}{', goes on' if training.unfinished(path).exists() else ''}")
+            say(f"model {place} of {len(wanted)}: {path}{', goes on' if training.unfinished(path).exists() else ''}")
             epochs = how.train.epochs  # as asked, on a folder too
             resume = training.unfinished(path).exists()
             workshop.train(how, data=data, up=up, out=path, resume=resume, epochs=epochs)
-    return {policy: [path for name, _, path in jobs if name == policy] for policy in changes}
+    found: dict[str, list[Path]] = {}
+    for name, _, path in wanted:
+        found.setdefault(name, []).append(path)
+    return found
+
+
+def trained(
+    recipe: Recipe, seeds: Sequence[int], folder: Path, data: str | None, up: str | None, ablations: bool
+) -> dict[str, list[Path]]:
+    """policy -> a checkpoint per seed. Between the policies of a seed nothing but the ablated key of the recipe
+    differs."""
+    changes = {FULL: {}, **(ABLATIONS if ablations else {})}
+    return finished(jobs(recipe, {name: {"model": keys} for name, keys in changes.items()}, seeds, folder), data, up)
