@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 3 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 5 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -23,6 +23,81 @@ enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_M
 #define FOR_EACH_PROCESSOR
 #define FUSED
 #endif
+
+/* ---- exp, tanh and LayerNorm: the twins are in grid/arithmetic.py, where the constants are explained ---- */
+
+static inline __attribute__((always_inline)) double exp_of(double x) {
+    double held = x < -60.0 ? -60.0 : x, whole = rint(held * 1.4426950408889634), out;
+    int64_t exponent = (int64_t)whole + 1023;
+    double scale;
+    held -= whole * 6.93147180369123816490e-01;
+    held -= whole * 1.90821492927058770002e-10;
+    out = held * (1.0 / 3628800.0) + 1.0 / 362880.0;
+    out = out * held + 1.0 / 40320.0;
+    out = out * held + 1.0 / 5040.0;
+    out = out * held + 1.0 / 720.0;
+    out = out * held + 1.0 / 120.0;
+    out = out * held + 1.0 / 24.0;
+    out = out * held + 1.0 / 6.0;
+    out = out * held + 0.5;
+    out = out * held + 1.0;
+    out = out * held + 1.0;
+    exponent = (int64_t)((uint64_t)exponent << 52);
+    memcpy(&scale, &exponent, sizeof scale); /* 2^whole */
+    return out * scale;
+}
+
+FOR_EACH_PROCESSOR
+static void exp_all(const double *x, double *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) out[i] = exp_of(x[i]);
+}
+
+FOR_EACH_PROCESSOR
+static void tanh_all(const double *z, double *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        double decay = exp_of(fabs(z[i]) * -2.0), near = (1.0 - decay) / (decay + 1.0);
+        out[i] = copysign(rint(near * 1073741824.0) * (1.0 / 1073741824.0), z[i]);
+    }
+}
+
+/* Whole numbers [n, width] -> their LayerNorm; `more` is what stands under the root besides. */
+FOR_EACH_PROCESSOR
+static void normalise_all(const int64_t *x, const double *gain, const double *bias, double *out, int64_t n, int64_t width,
+                          double more) {
+    for (int64_t r = 0; r < n; r++, x += width, out += width) {
+        int64_t total = 0, squares = 0;
+        for (int64_t i = 0; i < width; i++) total += x[i], squares += x[i] * x[i];
+        double root = sqrt((double)(width * squares - total * total) + more);
+        for (int64_t i = 0; i < width; i++) out[i] = (double)(width * x[i] - total) / root * gain[i] + bias[i];
+    }
+}
+
+/* exp(x f8 [n], out f8 [n]) and tanh: numbers, none of them NaN */
+static PyObject *each(PyObject *args, void (*all)(const double *, double *, int64_t)) {
+    Py_buffer x, out;
+    if (!PyArg_ParseTuple(args, "y*w*", &x, &out)) return NULL;
+    int fits = x.len == out.len && x.len % 8 == 0;
+    if (fits) all(x.buf, out.buf, x.len / 8);
+    PyBuffer_Release(&x), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "exp, tanh: sizes do not fit");
+    Py_RETURN_NONE;
+}
+
+static PyObject *exp_py(PyObject *self, PyObject *args) { return each(args, exp_all); }
+static PyObject *tanh_py(PyObject *self, PyObject *args) { return each(args, tanh_all); }
+
+/* normalise_int(x i8 [n, width], gain f8 [width], bias f8 [width], out f8 [n, width], n, width, more) */
+static PyObject *normalise_int(PyObject *self, PyObject *args) {
+    Py_buffer x, gain, bias, out;
+    Py_ssize_t n, width;
+    double more;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*nnd", &x, &gain, &bias, &out, &n, &width, &more)) return NULL;
+    int fits = x.len == 8 * n * width && out.len == x.len && gain.len == 8 * width && bias.len == gain.len;
+    if (fits) normalise_all(x.buf, gain.buf, bias.buf, out.buf, n, width, more);
+    PyBuffer_Release(&x), PyBuffer_Release(&gain), PyBuffer_Release(&bias), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "normalise_int: sizes do not fit");
+    Py_RETURN_NONE;
+}
 
 /* ---- groups: farthest points, the nearest points of each, chunks ---- */
 
@@ -343,6 +418,75 @@ static PyObject *tokens(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* ---- a step of the mixer; the twin is model.mixer.Mixer.step ---- */
+
+static double clipped(double x, double limit) { return x < -limit ? -limit : x > limit ? limit : x; }
+
+/* What is read from the carry [D], whole numbers -> whole numbers of at most `room` bits. */
+FOR_EACH_PROCESSOR
+static void brought_down(const double *mixed, int64_t D, int room, int64_t *out) {
+    double most = 0.0;
+    int exponent;
+    for (int64_t i = 0; i < D; i++) most = fabs(mixed[i]) > most ? fabs(mixed[i]) : most;
+    frexp(most, &exponent);
+    double scale = ldexp(1.0, room < exponent ? room - exponent : 0);
+    for (int64_t i = 0; i < D; i++) out[i] = (int64_t)floor(mixed[i] * scale + 0.5);
+}
+
+/* One scene: gates [5 D] of its embedding -> the carry [D] after, and what is read from it. */
+FOR_EACH_PROCESSOR
+static void carried(const float *gate, const double *carry, const double *table, int64_t D, double skip_scale,
+                    double *after, double *mixed) {
+    for (int64_t i = 0; i < D; i++) {
+        double keep = table[(int)gate[i] + 128], write = table[(int)gate[D + i] + 128];
+        after[i] = floor(keep * carry[i] * 0x1p-12 + 0.5) + floor(write * gate[2 * D + i] * 0x1p-8 + 0.5);
+        mixed[i] = gate[4 * D + i] * skip_scale + gate[3 * D + i] * after[i];
+    }
+}
+
+/* step(carry f8 [b, D], embedding f4 [b, w], norm f8 [2, w], gates f4: panels of [w, 5 D], and biases; drive_norm f8
+        [2, D], table f8 [256], drive f8 [b, D], after f8 [b, D], b, w, D, skip_scale, room, more_embedding, more_drive,
+        value_max, drive_max) */
+static PyObject *step(PyObject *self, PyObject *args) {
+    Py_buffer in[6], out[2];
+    Py_ssize_t b, w, D;
+    double skip_scale, more[2], value_max, drive_max;
+    int room;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*w*w*nnndidddd", in, in + 1, in + 2, in + 3, in + 4, in + 5, out, out + 1, &b,
+                          &w, &D, &skip_scale, &room, more, more + 1, &value_max, &drive_max))
+        return NULL;
+    int64_t width = (5 * D + LANES - 1) / LANES * LANES;
+    int fits = in[0].len == 8 * b * D && in[1].len == 4 * b * w && in[2].len == 16 * w &&
+               in[3].len == 4 * (w + 1) * width && in[4].len == 16 * D && in[5].len == 8 * 256 &&
+               out[0].len == 8 * b * D && out[1].len == out[0].len;
+    int64_t longer = w > D ? w : D;
+    int64_t *whole = fits ? malloc((size_t)longer * 8) : NULL;
+    double *normed = fits ? malloc((size_t)longer * 8) : NULL;
+    float *row = fits ? malloc((size_t)(longer + width) * 4) : NULL, *gate = row + longer;
+    int done = whole && normed && row;
+    for (int64_t r = 0; done && r < b; r++) {
+        const float *embedding = (const float *)in[1].buf + r * w;
+        const double *norm = in[2].buf, *drive_norm = in[4].buf;
+        double *drive = (double *)out[0].buf + r * D, *after = (double *)out[1].buf + r * D;
+        Map gates = {w, width, in[3].buf, (const float *)in[3].buf + w * width};
+        for (int64_t i = 0; i < w; i++) whole[i] = (int64_t)embedding[i];
+        normalise_all(whole, norm, norm + w, normed, 1, w, more[0]);
+        for (int64_t i = 0; i < w; i++) row[i] = (float)clipped(rint(normed[i]), 127.0);
+        through(&gates, row, w, 1, AS_IT_IS, gate, width);
+        for (int64_t i = 0; i < 5 * D; i++) gate[i] = (float)clipped(floor(gate[i]), i < 2 * D ? 127.0 : value_max);
+        carried(gate, (const double *)in[0].buf + r * D, in[5].buf, D, skip_scale, after, normed);
+        brought_down(normed, D, room, whole);
+        normalise_all(whole, drive_norm, drive_norm + D, drive, 1, D, more[1]);
+        for (int64_t i = 0; i < D; i++) drive[i] = clipped(rint(drive[i]), drive_max);
+    }
+    free(whole), free(normed), free(row);
+    for (int i = 0; i < 6; i++) PyBuffer_Release(in + i);
+    PyBuffer_Release(out), PyBuffer_Release(out + 1);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "step: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 /* ---- statistics of a cloud ---- */
 
 /* Values [n] below 2^31 put in order, by three digits of 11 bits; `other` is as large. */
@@ -481,6 +625,10 @@ static PyObject *spans(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
+    {"exp", exp_py, METH_VARARGS, NULL},
+    {"tanh", tanh_py, METH_VARARGS, NULL},
+    {"normalise_int", normalise_int, METH_VARARGS, NULL},
+    {"step", step, METH_VARARGS, NULL},
     {"spans", spans, METH_VARARGS, NULL},
     {"shape", shape, METH_VARARGS, NULL},
     {"groups", groups, METH_VARARGS, NULL},

@@ -27,6 +27,7 @@ from asp_neuro.grid.arithmetic import (
     UNSIGNED_MAX,
     Linear,
     check_exact,
+    panels,
     rounded_shift,
     to_range,
     within,
@@ -51,7 +52,6 @@ RADIUS = GRID + 1.0  # no point is farther from the origin, in grid steps: the u
 CENTRE_MAX = 2.0**-CENTRE_SHIFT * RADIUS + 1.0
 MOMENT_MAX = 2.0**11 - 1.0
 MOMENT_STEPS = np.array([2.0**9] * 3 + [2.0**11] * 7)  # per unit: mean / r, covariance / r^2, r
-LANES = 16  # of the compiled form
 BLOCK = 128  # groups that are encoded at once: what is between two maps stays in the processor's cache
 
 
@@ -154,7 +154,7 @@ class CloudEncoder:
         """All weights but the chunk's as the compiled form wants them: one after the other, in panels, float32."""
         maps = (self.edge_in.weight, self.edge_out.weight, self.edge_out.bias, self.token_in.weight, self.token_in.bias,
                 self.geometry.weight, self.token_scale, self.token_out.weight)  # fmt: skip
-        return np.concatenate([_panels(np.atleast_2d(one)) for one in maps])
+        return np.concatenate([panels(np.atleast_2d(one)) for one in maps])
 
     def encode(self, view: CloudView, group: np.ndarray) -> None:
         """Write the tokens of these groups [m], numbered through, into their rows of the view."""
@@ -261,13 +261,6 @@ class CloudView:
         self.n_pooled += len(rows)
         starts = at.searchsorted(np.arange(len(rows)))
         return self.encoder.embedding(np.maximum.reduceat(self.tokens[group], starts, axis=0))
-
-
-def _panels(weight: np.ndarray) -> np.ndarray:
-    """[in, out] -> [panels, in, LANES] in a row, the last one filled up with zeros."""
-    n_in, n_out = weight.shape
-    filled = np.pad(weight, ((0, 0), (0, -n_out % LANES)))
-    return np.ascontiguousarray(filled.reshape(n_in, -1, LANES).swapaxes(0, 1), dtype=np.float32).reshape(-1)
 
 
 def moment_sizes(k: int) -> list[int]:
