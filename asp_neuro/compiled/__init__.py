@@ -3,7 +3,7 @@
     exp, tanh, normalise_int    of grid.arithmetic
     groups         of scenes.cloud.groups                  farthest points, nearest points, chunks
     descriptors    of scenes.cloud.descriptors
-    tokens         of scenes.cloud_encoder.CloudEncoder.tokens
+    embed          of scenes.cloud_encoder.CloudView.embed
     step           of model.mixer.Mixer.step, for few scenes
     shape          of scenes.cloud_statistics._shape
     spans          of scenes.cloud_statistics._spans
@@ -19,7 +19,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 5  # of kernels.c
+VERSION = 6  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 

@@ -1,4 +1,4 @@
-/* What takes too many calls of numpy for one cloud: groups, descriptors and tokens. Each function has a twin in numpy
+/* What takes too many calls of numpy for one cloud: groups, descriptors, embeddings and so on. Each function has a twin in numpy
    (asp_neuro/compiled/__init__.py says where), and tests hold the two together bit by bit.
 
    Whole numbers throughout; real ones (double) only where docs/integers.md names them, one operation after another, so
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 5 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 6 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -277,7 +277,7 @@ static PyObject *descriptors(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* ---- tokens: the encoder of a group ---- */
+/* ---- embed: the encoder of groups, and the largest of each chunk ---- */
 
 /* A map: panels [width / LANES] of weights [n_in, LANES]; and what is added to its sums, [width], or NULL. */
 typedef struct {
@@ -363,59 +363,122 @@ static int edges_of(const int16_t (*point)[3], int64_t n_points, const uint16_t 
     return 1;
 }
 
-/* tokens(points i2 [n, P, 3], members u2 [n, G, K], group i8 [m], weights f4, tokens f4 [n G, w], n, P, G, K, m,
-          e1, e2, t, w): the tokens of these groups, numbered through, into their rows; weights as `packed` has them. */
-static PyObject *tokens(PyObject *self, PyObject *args) {
-    Py_buffer points, members, group, weights, out;
-    Py_ssize_t n, P, G, K, m, e1, e2, t, w;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*nnnnnnnnn", &points, &members, &group, &weights, &out, &n, &P, &G, &K, &m,
-                          &e1, &e2, &t, &w))
+/* An encoder: its maps out of one array, as CloudEncoder.packed makes it, and room for BLOCK groups of K points. */
+typedef struct {
+    Map edge_in, edge_out, token_in, geometry, token_out;
+    const float *scale;
+    float *edge, *hidden, *grouped, *told, *where, *inner, *token;
+} Encoder;
+
+static int64_t up_to_lanes(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
+static const float *take(const float **at, int64_t n) {
+    *at += n;
+    return *at - n;
+}
+
+static Encoder encoder(const float *at, int64_t e1, int64_t e2, int64_t t, int64_t w, int64_t K, float *room) {
+    Encoder net = {.edge_in = {7, up_to_lanes(e1), NULL, NULL}, .edge_out = {e1, up_to_lanes(e2), NULL, NULL},
+                   .token_in = {e2, up_to_lanes(w), NULL, NULL}, .geometry = {t + 1, up_to_lanes(w), NULL, NULL},
+                   .token_out = {w, up_to_lanes(w), NULL, NULL}};
+    const float *free = room;
+    net.edge_in.weight = take(&at, 7 * net.edge_in.width);
+    net.edge_out.weight = take(&at, e1 * net.edge_out.width);
+    net.edge_out.bias = take(&at, net.edge_out.width);
+    net.token_in.weight = take(&at, e2 * net.token_in.width);
+    net.token_in.bias = take(&at, net.token_in.width);
+    net.geometry.weight = take(&at, (t + 1) * net.geometry.width);
+    net.scale = take(&at, net.token_in.width);
+    net.token_out.weight = take(&at, w * net.token_out.width);
+    net.edge = (float *)take(&free, 7 * K);
+    net.hidden = (float *)take(&free, K * net.edge_in.width);
+    net.grouped = (float *)take(&free, BLOCK * net.edge_out.width);
+    net.told = (float *)take(&free, BLOCK * net.geometry.width);
+    net.where = (float *)take(&free, BLOCK * (t + 1));
+    net.inner = (float *)take(&free, BLOCK * net.token_in.width);
+    net.token = (float *)free;
+    return net;
+}
+
+/* The edges of group b of a block to what its token is made of. */
+static void group_to_block(const Encoder *net, int64_t K, int64_t b) {
+    int64_t n_told = net->geometry.n_in;
+    float *where = net->where + b * n_told;
+    through(&net->edge_in, net->edge, 7, K, TO_BYTE, net->hidden, net->edge_in.width);
+    through(&net->edge_out, net->hidden, net->edge_in.width, K, LARGEST, net->grouped + b * net->edge_out.width, 0);
+    memcpy(where, net->edge + 3, 3 * sizeof *where);
+    if (n_told > 4) moments(net->edge, K, where + 3);
+    where[n_told - 1] = 1.0f;
+}
+
+/* `some` groups of a block -> their tokens, [some, width]. */
+static void block_to_tokens(const Encoder *net, int64_t some) {
+    int64_t W = net->token_in.width;
+    through(&net->geometry, net->where, net->geometry.n_in, some, AS_IT_IS, net->told, W);
+    through(&net->token_in, net->grouped, net->edge_out.width, some, AS_IT_IS, net->inner, W);
+    for (int64_t b = 0; b < some; b++) add_geometry(net->inner + b * W, net->told + b * W, net->scale, W);
+    through(&net->token_out, net->inner, W, some, AS_IT_IS, net->token, W);
+}
+
+/* The largest of the tokens [.., w] of a scene's groups in a chunk, [w]. */
+FOR_EACH_PROCESSOR
+static void pool(const float *token, const int8_t *first, const int8_t *second, int64_t place, int64_t G, int64_t w,
+                 float *restrict out) {
+    for (int64_t i = 0; i < w; i++) out[i] = -INFINITY;
+    for (int64_t g = 0; g < G; g++, token += w)
+        if (first[g] == place || second[g] == place)
+            for (int64_t i = 0; i < w; i++) out[i] = token[i] > out[i] ? token[i] : out[i];
+}
+
+/* embed(points i2 [n, P, 3], members u2 [n, G, K], first i1, second i1 [n, G], rows i8, place i8 [b], weights f4,
+         known b1 [n G], tokens f4 [n G, w], pooled f4 [b, w], n, P, G, K, b, e1, e2, t, w) -> groups that were new */
+static PyObject *embed(PyObject *self, PyObject *args) {
+    Py_buffer in[7], out[3];
+    Py_ssize_t n, P, G, K, b, e1, e2, t, w;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*w*w*w*nnnnnnnnn", in, in + 1, in + 2, in + 3, in + 4, in + 5, in + 6, out,
+                          out + 1, out + 2, &n, &P, &G, &K, &b, &e1, &e2, &t, &w))
         return NULL;
-    int64_t E1 = (e1 + LANES - 1) / LANES * LANES, E2 = (e2 + LANES - 1) / LANES * LANES, W = (w + LANES - 1) / LANES * LANES;
+    int64_t E1 = up_to_lanes(e1), E2 = up_to_lanes(e2), W = up_to_lanes(w), n_new = 0;
     int64_t n_weights = 7 * E1 + e1 * E2 + E2 + e2 * W + W + (t + 1) * W + W + w * W;
-    int fits = points.len == 6 * n * P && members.len == 2 * n * G * K && group.len == 8 * m && K >= 1 &&
-               (t == 3 || t == 3 + N_MOMENTS) && weights.len == 4 * n_weights && out.len == 4 * n * G * w;
-    int64_t n_scratch = K * (7 + E1) + BLOCK * (E2 + t + 1 + 3 * W);
-    float *scratch = fits ? malloc((size_t)n_scratch * sizeof *scratch) : NULL;
-    int within = 1;
-    if (scratch) {
-        const float *at = weights.buf;
-        Map edge_in = {7, E1, at, NULL}, edge_out = {e1, E2, at += 7 * E1, at + e1 * E2};
-        Map token_in = {e2, W, at += e1 * E2 + E2, at + e2 * W}, geometry = {t + 1, W, at += e2 * W + W, NULL};
-        const float *scale = at += (t + 1) * W;
-        Map token_out = {w, W, at += W, NULL};
-        float *edge = scratch, *hidden = edge + 7 * K, *grouped = hidden + K * E1, *told = grouped + BLOCK * E2;
-        float *where = told + BLOCK * W, *inner = where + BLOCK * (t + 1), *token = inner + BLOCK * W;
-        for (int64_t start = 0; within && start < m; start += BLOCK) {
-            int64_t some = m - start < BLOCK ? m - start : BLOCK;
-            const int64_t *number = (const int64_t *)group.buf + start;
-            for (int64_t b = 0; within && b < some; b++) {
-                within = number[b] >= 0 && number[b] < n * G &&
-                         edges_of((const int16_t(*)[3])points.buf + number[b] / G * P, P,
-                                  (const uint16_t *)members.buf + number[b] * K, K, edge);
-                if (!within) break;
-                through(&edge_in, edge, 7, K, TO_BYTE, hidden, E1);
-                through(&edge_out, hidden, E1, K, LARGEST, grouped + b * E2, 0);
-                memcpy(where + b * (t + 1), edge + 3, 3 * sizeof *edge);
-                if (t > 3) moments(edge, K, where + b * (t + 1) + 3);
-                where[b * (t + 1) + t] = 1.0f;
+    int fits = in[0].len == 6 * n * P && in[1].len == 2 * n * G * K && in[2].len == n * G && in[3].len == n * G &&
+               in[4].len == 8 * b && in[5].len == 8 * b && in[6].len == 4 * n_weights && out[0].len == n * G &&
+               out[1].len == 4 * n * G * w && out[2].len == 4 * b * w && K >= 1 && (t == 3 || t == 3 + N_MOMENTS);
+    int64_t n_room = K * (7 + E1) + BLOCK * (E2 + t + 1 + 3 * W);
+    float *room = fits ? malloc((size_t)n_room * sizeof *room) : NULL, *token = out[1].buf;
+    const int8_t *first = in[2].buf, *second = in[3].buf;
+    const int64_t *row = in[4].buf, *place = in[5].buf;
+    int8_t *known = out[0].buf;
+    int within = room != NULL;
+    if (within) {
+        Encoder net = encoder(in[6].buf, e1, e2, t, w, K, room);
+        int64_t number[BLOCK], some = 0;
+        for (int64_t i = 0; within && i < b * G; i++) {
+            int64_t cloud = row[i / G], at = cloud * G + i % G;
+            within = cloud >= 0 && cloud < n;
+            if (within && !known[at] && (first[at] == place[i / G] || second[at] == place[i / G])) {
+                const int16_t(*point)[3] = (const int16_t(*)[3])in[0].buf + cloud * P;
+                within = edges_of(point, P, (const uint16_t *)in[1].buf + at * K, K, net.edge);
+                if (within) group_to_block(&net, K, some), number[some++] = at, known[at] = 1, n_new++;
             }
-            if (!within) break;
-            through(&geometry, where, t + 1, some, AS_IT_IS, told, W);
-            through(&token_in, grouped, E2, some, AS_IT_IS, inner, W);
-            for (int64_t b = 0; b < some; b++) add_geometry(inner + b * W, told + b * W, scale, W);
-            through(&token_out, inner, W, some, AS_IT_IS, token, W);
-            for (int64_t b = 0; b < some; b++)
-                memcpy((float *)out.buf + number[b] * w, token + b * W, (size_t)w * sizeof *token);
+            if (some == BLOCK || (some && i == b * G - 1)) {
+                block_to_tokens(&net, some);
+                while (some--) memcpy(token + number[some] * w, net.token + some * W, (size_t)w * sizeof *token);
+                some = 0;
+            }
+        }
+        for (int64_t i = 0; within && i < b; i++) {
+            int64_t start = row[i] * G;
+            pool(token + start * w, first + start, second + start, place[i], G, w, (float *)out[2].buf + i * w);
         }
     }
-    free(scratch);
-    PyBuffer_Release(&points), PyBuffer_Release(&members), PyBuffer_Release(&group), PyBuffer_Release(&weights);
-    PyBuffer_Release(&out);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "tokens: sizes do not fit");
-    if (!scratch) return PyErr_NoMemory();
-    if (!within) return PyErr_Format(PyExc_IndexError, "tokens: a group, or a point of one, is not there");
-    Py_RETURN_NONE;
+    int done = room != NULL;
+    free(room);
+    for (int i = 0; i < 7; i++) PyBuffer_Release(in + i);
+    for (int i = 0; i < 3; i++) PyBuffer_Release(out + i);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "embed: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    if (!within) return PyErr_Format(PyExc_IndexError, "embed: a scene, or a point of a group, is not there");
+    return PyLong_FromLongLong(n_new);
 }
 
 /* ---- a step of the mixer; the twin is model.mixer.Mixer.step ---- */
@@ -455,7 +518,7 @@ static PyObject *step(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*w*w*nnndidddd", in, in + 1, in + 2, in + 3, in + 4, in + 5, out, out + 1, &b,
                           &w, &D, &skip_scale, &room, more, more + 1, &value_max, &drive_max))
         return NULL;
-    int64_t width = (5 * D + LANES - 1) / LANES * LANES;
+    int64_t width = up_to_lanes(5 * D);
     int fits = in[0].len == 8 * b * D && in[1].len == 4 * b * w && in[2].len == 16 * w &&
                in[3].len == 4 * (w + 1) * width && in[4].len == 16 * D && in[5].len == 8 * 256 &&
                out[0].len == 8 * b * D && out[1].len == out[0].len;
@@ -633,7 +696,7 @@ static PyMethodDef methods[] = {
     {"shape", shape, METH_VARARGS, NULL},
     {"groups", groups, METH_VARARGS, NULL},
     {"descriptors", descriptors, METH_VARARGS, NULL},
-    {"tokens", tokens, METH_VARARGS, NULL},
+    {"embed", embed, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
