@@ -101,7 +101,11 @@ def test_tokens_are_the_same_to_the_bit(monkeypatch, kind, parts):
     def tokens() -> list[bytes]:
         view = encoder.view(scenes)
         places = [np.full(3, place) for place in range(scenes.n_chunks)]
-        return [*(view.embed(every, place).tobytes() for place in places), view.tokens.tobytes(), str(view.macs).encode()]
+        return [
+            *(view.embed(every, place).tobytes() for place in places),
+            view.tokens.tobytes(),
+            str(view.macs).encode(),
+        ]
 
     mine, its = both(monkeypatch, tokens)
     assert mine == its

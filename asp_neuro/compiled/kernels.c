@@ -150,12 +150,19 @@ static void least(int64_t *key, int64_t n, int64_t k, uint16_t *out) {
 }
 
 /* The k nearest of n points, nearest first, ties to the lower index. */
+FOR_EACH_PROCESSOR
 static void nearest_points(const int32_t *square, int64_t n, int64_t k, int32_t *scratch, int64_t *key, uint16_t *out) {
     int32_t limit = reach(square, n, k, scratch);
     int64_t found = 0;
-    for (int64_t p = 0; p < n; p++) {
-        key[found] = ((int64_t)square[p] << POINT_BITS) | p;
-        found += square[p] <= limit;
+    for (int64_t start = 0, end; start < n; start = end) {
+        int32_t closest = INT32_MAX;
+        end = start + LANES < n ? start + LANES : n;
+        for (int64_t p = start; p < end; p++) closest = square[p] < closest ? square[p] : closest;
+        if (closest > limit) continue; /* as most: points are sorted, and neighbours stand together */
+        for (int64_t p = start; p < end; p++) {
+            key[found] = ((int64_t)square[p] << POINT_BITS) | p;
+            found += square[p] <= limit;
+        }
     }
     least(key, found, k, out);
 }
@@ -552,20 +559,23 @@ static PyObject *step(PyObject *self, PyObject *args) {
 
 /* ---- statistics of a cloud ---- */
 
-/* Values [n] below 2^31 put in order, by three digits of 11 bits; `other` is as large. */
+/* Values [n] put in order, byte by byte; `other` is as large. */
 static void sort_values(uint32_t *value, uint32_t *other, int64_t n) {
-    uint32_t count[3][2048] = {{0}};
+    uint32_t count[4][256] = {{0}}, *from = value, *to = other;
     for (int64_t i = 0; i < n; i++)
-        for (int d = 0; d < 3; d++) count[d][value[i] >> (11 * d) & 2047]++;
-    for (int d = 0; d < 3; d++) {
-        uint32_t *from = d % 2 ? other : value, *to = d % 2 ? value : other, before = 0;
-        for (int b = 0; b < 2048; b++) {
+        for (int d = 0; d < 4; d++) count[d][value[i] >> (8 * d) & 255]++;
+    for (int d = 0; d < 4; d++) {
+        if (count[d][value[0] >> (8 * d) & 255] == n) continue; /* all have the same byte here */
+        uint32_t before = 0;
+        for (int b = 0; b < 256; b++) {
             uint32_t here = count[d][b];
             count[d][b] = before, before += here;
         }
-        for (int64_t i = 0; i < n; i++) to[count[d][from[i] >> (11 * d) & 2047]++] = from[i];
+        for (int64_t i = 0; i < n; i++) to[count[d][from[i] >> (8 * d) & 255]++] = from[i];
+        uint32_t *swap = from;
+        from = to, to = swap;
     }
-    memcpy(value, other, (size_t)n * sizeof *value);
+    if (from != value) memcpy(value, from, (size_t)n * sizeof *value);
 }
 
 static uint32_t quantile(const uint32_t *ordered, int64_t n, double share) {
