@@ -96,12 +96,16 @@ def test_tokens_are_the_same_to_the_bit(monkeypatch, kind, parts):
     rng = np.random.default_rng(3)
     scene = specs.random_scene(rng, **parts)
     encoder, scenes = scene.encoder(), cut(clouds(kind, rng, scene.chunking.n_points), scene.chunking)
-    n, n_groups = scenes.members.shape[:2]
+    every = np.array([0, 2, 1])
 
-    def tokens() -> bytes:
+    def tokens() -> list[bytes]:
         view = encoder.view(scenes)
-        encoder.encode(view, np.arange(n * n_groups))
-        return view.tokens.tobytes()
+        places = [np.full(3, place) for place in range(scenes.n_chunks)]
+        return [
+            *(view.embed(every, place).tobytes() for place in places),
+            view.tokens.tobytes(),
+            str(view.macs).encode(),
+        ]
 
     mine, its = both(monkeypatch, tokens)
     assert mine == its

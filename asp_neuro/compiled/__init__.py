@@ -1,8 +1,10 @@
 """Compiled twins of a few functions that take too many calls of numpy for one cloud (`kernels.c`).
 
+    exp, tanh, normalise_int    of grid.arithmetic
     groups         of scenes.cloud.groups                  farthest points, nearest points, chunks
     descriptors    of scenes.cloud.descriptors
-    tokens         of scenes.cloud_encoder.CloudEncoder.tokens
+    embed          of scenes.cloud_encoder.CloudView.embed
+    step           of model.mixer.Mixer.step, for few scenes
     shape          of scenes.cloud_statistics._shape
     spans          of scenes.cloud_statistics._spans
 
@@ -17,7 +19,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 3  # of kernels.c
+VERSION = 6  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 

@@ -94,6 +94,8 @@ def _some(chunks: Chunks) -> np.ndarray:
 
 def n_distinct(points: np.ndarray) -> np.ndarray:
     """Sorted points [n, P, 3], distinct first -> [n] how many."""
+    if (points[:, -1] != points[:, 0]).any(axis=1).all():  # as nearly always: no row is spare
+        return np.full(len(points), points.shape[1])
     repeats = (points[:, 1:] == points[:, :1]).all(axis=2)
     return np.asarray(points.shape[1] - repeats.sum(axis=1))
 
