@@ -42,12 +42,15 @@ def _options(args: argparse.Namespace) -> tuple[str, str]:
 def report(args: argparse.Namespace) -> Result:
     """A bundle as one HTML file to look at, offline: objects, curves, promise, audits, energy, fit."""
     from asp_neuro import files
-    from asp_neuro.errors import CheckFailed
+    from asp_neuro.errors import CheckFailed, UsageError
     from asp_neuro.runtime import deployment
+    from asp_neuro.scenes.image import Gaze
     from asp_neuro.studies.audits import run as audits
     from asp_neuro.studies.page import contents, html
 
     deployed = deployment.open_bundle(bundle_name(args))
+    if isinstance(deployed.settings, Gaze):
+        raise UsageError(f"the page is of clouds; images are drawn by: asp-neuro run {deployed.name} --picture out.png")
     rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
     say(sentence)
     clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
