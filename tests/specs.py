@@ -23,6 +23,7 @@ from asp_neuro.scenes.cloud_encoder import CloudSpec
 from asp_neuro.scenes.image import Gaze
 from asp_neuro.scenes.image_encoder import ImageSpec
 from asp_neuro.tasks.classify import ClassifySpec
+from asp_neuro.tasks.parts import PartsSpec
 
 SMALL = Chunking(n_points=96, n_groups=16, group_size=8, n_chunks=6)
 
@@ -211,3 +212,19 @@ def golden(model: ModelSpec, drives_int: np.ndarray) -> Golden:
     """Golden vectors of given drives and of two random clouds."""
     points = random_clouds(np.random.default_rng(7), 2, model.scene.chunking.n_points)
     return make_golden(model, drives_int, np.rint(points * 2000.0).astype(np.int16))
+
+
+def random_parts(
+    rng: np.random.Generator, n_neurons: int = 16, inputs: int = 64, hidden: int = 12, count: tuple[int, ...] = (2, 3)
+) -> PartsSpec:
+    """Parts of two categories, asked of few points."""
+    names = tuple(f"kind {i}" for i in range(len(count)))
+    sizes = {"h": hidden, "i": inputs, "k": len(count) + 1, "n": sum(count), "H": n_neurons, "C": len(count)}
+    values = {"classes": names, "count": count, "n_near": 4, "asked": 8, "quantile": 0.25}
+    return random(PartsSpec, sizes, random_draw(rng), values)
+
+
+def random_part_model(rng: np.random.Generator, **how: Any) -> ModelSpec:
+    """A whole model of parts; widths of 16."""
+    made = random_model(rng, token_width=16, **how)
+    return dataclasses.replace(made, task=random_parts(rng, made.head.n_neurons))

@@ -27,7 +27,17 @@ from asp_neuro.studies.audits import (
 )
 from asp_neuro.studies.audits.record import Exits, Record, exits, record
 from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, above, at_most, text
-from asp_neuro.studies.audits.run import Audited, Pair, leaks, quarter_turn, rows_of, told, with_descriptors_of
+from asp_neuro.studies.audits.run import (
+    Audited,
+    Pair,
+    choices_along,
+    leaks,
+    n_free,
+    quarter_turn,
+    rows_of,
+    told,
+    with_descriptors_of,
+)
 
 N, T, C = 240, 8, 4
 
@@ -295,6 +305,39 @@ def test_sampled_choices_agree_as_the_softmax_says_and_not_if_another_place_was_
     assert choice.gumbel(scores, free, second).verdict == FAILS
 
 
+def test_the_learned_order_is_ahead_or_not():
+    good, bad = rng().random((T, N)) < 0.9, rng(1).random((T, N)) < 0.5
+    row = choice.ahead(good, bad)
+    assert (row.verdict, row.measured) == (HOLDS, pytest.approx(good[:2].mean() - bad[:2].mean()))
+    assert choice.ahead(bad, good).verdict == FAILS
+    assert choice.ahead(good, good[:, ::-1]).verdict == UNCLEAR
+
+
+def test_trainings_agree_where_they_choose_alike_and_not_where_they_choose_by_chance():
+    place = np.argsort(rng().random((T, N)), axis=0)
+    free = n_free(place, T)
+    row = choice.agreement([place], [place], [free])
+    assert (row.verdict, row.measured) == (HOLDS, 1.0)
+    assert row.null == pytest.approx(np.mean([1 / m for m in range(2, T + 1)]))  # the last place is no choice
+    elsewhere = np.roll(place, 1, axis=0)
+    assert choice.agreement([place], [elsewhere], [free]).verdict == FAILS
+    assert choice.agreement([], [], []).verdict == UNCLEAR
+
+
+def test_a_policy_along_its_own_path_chooses_that_path(small):
+    perceiver, scenes, seen = small
+    assert np.array_equal(choices_along(perceiver, scenes, seen.place), seen.place)
+    other = specs.random_perceiver(rng(5))
+    assert not np.array_equal(choices_along(other, scenes, seen.place), seen.place)
+
+
+def test_an_audit_with_others_tells_their_agreement(small):
+    perceiver, scenes, seen = small
+    twin = Audited("small", perceiver, None, None, 0.3, 0.05, 0.05, "as asked", (perceiver,))
+    row = next(row for row in rows_of(twin, scenes, seen.truth) if row.theorem == "J.2")
+    assert (row.verdict, row.measured) == (HOLDS, 1.0)
+
+
 # Probes and information
 
 
@@ -446,8 +489,8 @@ def test_all_rows_of_a_small_network(small):
     perceiver, scenes, seen = small
     audited = Audited("small", perceiver, None, None, 0.3, 0.05, 0.05, "as asked")
     rows = rows_of(audited, scenes, seen.truth)
-    assert len(rows) == 28
-    assert len({row.claim for row in rows}) == 28
+    assert len(rows) == 30
+    assert len({row.claim for row in rows}) == 30
     assert {row.verdict for row in rows} <= {HOLDS, FAILS, UNCLEAR}
     assert all(np.isfinite(v) for row in rows for v in (row.measured, row.low, row.high, row.null) if v is not None)
     assert rows[0].verdict == rows[1].verdict == HOLDS

@@ -40,7 +40,7 @@ def figures(monkeypatch):
         figure.canvas.draw()
         drawn.append(figure)
 
-    monkeypatch.setattr(plots, "_save", keep)
+    monkeypatch.setattr(plots, "saved", keep)
     yield drawn
     for figure in drawn:
         pyplot.close(figure)

@@ -57,7 +57,7 @@ def test_lava_agrees_bit_for_bit(bundle, chunks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["compact", "modelnet10", "modelnet40"])
+@pytest.mark.parametrize("name", ["compact", "compact_stock", "modelnet10", "modelnet10_stock", "modelnet40"])
 def test_the_trained_module_and_the_deployed_network_agree_over_the_whole_test_split(name):
     """Drives, spikes, membranes, orders, exits and answers: no difference in any bit."""
     deployed = deployment.open_bundle(name)
@@ -73,7 +73,7 @@ def test_the_trained_module_and_the_deployed_network_agree_over_the_whole_test_s
         part, ids = chunks[start : start + 200], list(clouds.names[start : start + 200])
         looks = perceiver.played(part, ExitRule()).looks
         drives = np.stack([look.drive_int for look in looks]).astype(np.int64)
-        expected = run_reference(deployed.bundle.head, drives)[:2]
+        expected = deployed.bundle.head.reference(drives)[:2]
         found = Findings()
         verification.compare_heads(found, name, deployed.bundle.head, drives, expected, engines)
         verification.compare_looks(found, "torch", ids, looks, module.looks(perceiver, part))

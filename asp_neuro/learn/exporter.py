@@ -28,8 +28,11 @@ from asp_neuro.learn.evaluation import accuracy_at, evaluate
 from asp_neuro.learn.examples import Examples, examples_for
 from asp_neuro.learn.heads import set_steps
 from asp_neuro.learn.model import Model
-from asp_neuro.learn.recipe import Recipe
+from asp_neuro.learn.part_examples import PartExamples, part_examples_of
+from asp_neuro.learn.part_lessons import JUDGED, judge_parts
+from asp_neuro.learn.recipe import PartsRecipe, Recipe
 from asp_neuro.learn.training import enter_deploy, load_model, own_of
+from asp_neuro.learn.workshop import part_clouds
 from asp_neuro.model.episode import Watched, episodes, play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
@@ -39,12 +42,10 @@ from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.image import Gaze
 
 MODELNET = "trained on ModelNet, which is offered for academic research only"
-LICENCES = {
-    "modelnet10": MODELNET,
-    "modelnet40": MODELNET,
-    "clutter": "trained on digits of MNIST (CC BY-SA 3.0)",
-    "imagenette": "trained on Imagenette, a part of ImageNet, which is offered for non-commercial research only",
-}
+SHAPENET = "trained on ShapeNetPart, which is offered for non-commercial research and education only"
+MNIST = "trained on digits of MNIST (CC BY-SA 3.0)"
+IMAGENETTE = "trained on Imagenette, a part of ImageNet, which is offered for non-commercial research only"
+LICENCES = {"modelnet": MODELNET, "shapenetpart": SHAPENET, "clutter": MNIST, "imagenette": IMAGENETTE}
 TRAINED_ON = " (it was trained on them)"
 BATCH = 256
 N_GOLDEN = 2  # clouds: enough to tell a machine that computes otherwise, and a bundle stays small
@@ -102,7 +103,7 @@ def export(
         golden=golden,
         record=record,
         versions=bundles.library_versions(),
-        licence=LICENCES.get(recipe.data.name, ""),
+        licence=next((text for name, text in LICENCES.items() if recipe.data.name.startswith(name)), ""),
         origin=None if own is None else plain.of(Origin(own=own)),
     )
     shares = measured or {}
@@ -126,6 +127,8 @@ def _examples(
 ) -> Examples | None:
     """The recipe's data, or None with a word about it when they are not at hand and were not asked for."""
     try:
+        if isinstance(recipe.task, PartsRecipe):
+            return part_examples_of(part_clouds(recipe, split, data, up), recipe.chunking)
         place = locate_samples(recipe.scene, recipe.data.name, data)
     except MissingError as error:
         if data is not None:
@@ -170,6 +173,9 @@ def _measure(model: Model, perceiver: Perceiver, examples: Examples, unseen: boo
         "firing_rate": [n / count.n_updates for n in count.n_spikes],
         "largest_membrane": count.largest,
     }
+    if isinstance(examples, PartExamples):
+        found = judge_parts(model, examples)
+        measured |= {"instance_miou": found["miou_at"]["M"], "class_miou": found["class_miou_at"]["M"]}
     same_answer = float((labels == trained.logits[-1].argmax(axis=1)).mean())
     return measured, Agreement(same_answer, float(same[:FIRST].all(axis=0).mean()), float(same.all(axis=0).mean()))
 
@@ -242,6 +248,11 @@ def _text(bundle: Bundle, measured: dict[str, Any] | None, agreement: Agreement 
         lines.append(
             f"accuracy at full budget on {measured['n']} validation {what}: "
             f"float model {float_share:.1f} %, exported network {deploy_share:.1f} %"
+        )
+    if measured and "instance_miou" in measured:
+        lines.append(
+            f"mIoU there, category given, {JUDGED} points of each: instance {100.0 * measured['instance_miou']:.1f} %, "
+            f"class {100.0 * measured['class_miou']:.1f} % (the accuracy above is that of the category, not given)"
         )
     if agreement:
         lines.append(

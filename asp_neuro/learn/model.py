@@ -19,14 +19,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asp_neuro.errors import ConfigError
+from asp_neuro.grid.arithmetic import UNSIGNED_MAX
 from asp_neuro.grid.sections import Affine
 from asp_neuro.heads.spec import FORMS
 from asp_neuro.learn.cloud_encoder import Encoder
 from asp_neuro.learn.grid import GridRows, Ranges, instead, norm_ints
 from asp_neuro.learn.heads import new_head
 from asp_neuro.learn.mixer import Mixer
+from asp_neuro.learn.parts import Points
 from asp_neuro.learn.policy import Policy
-from asp_neuro.learn.recipe import HeadRecipe, ModelRecipe
+from asp_neuro.learn.recipe import HeadRecipe, ModelRecipe, PartsRecipe
 from asp_neuro.learn.soft_head import Folded, State
 from asp_neuro.model.belief import Belief
 from asp_neuro.model.mixer import Mixer as DeployedMixer
@@ -37,6 +40,7 @@ from asp_neuro.scenes.base import SceneSpec
 from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.cloud_encoder import BOUND, CloudSpec
 from asp_neuro.tasks.classify import Classify, ClassifySpec
+from asp_neuro.tasks.parts import PartsSpec
 
 
 class Batch(NamedTuple):
@@ -59,6 +63,8 @@ class Sight(NamedTuple):
     geometry: Tensor  # [b, M, d]
     first: Tensor | None = None  # [b, M] scores of the first look, if it has a scorer of its own
     deployed: Deployed | None = None  # in deploy mode: who computes the values
+    tokens: Tensor | None = None  # [b, G, w] of the groups, for a task that asks for points
+    embedding: Tensor | None = None  # [b, M, D] likewise
 
     def at(self, choice: Tensor) -> Tensor:
         """One-hot choice [b, M] -> gates [b, 4 D]."""
@@ -129,7 +135,9 @@ class Model(nn.Module):
 
     descriptor_bound = BOUND
 
-    def __init__(self, how: ModelRecipe, n_classes: int, head: HeadRecipe | None = None) -> None:
+    def __init__(
+        self, how: ModelRecipe, n_classes: int, head: HeadRecipe | None = None, task: object | None = None
+    ) -> None:
         super().__init__()
         token_width = how.token_width or how.width
         self.encoder = Encoder(how.edge_widths, token_width, how.width if how.chunk_layer else 0, how.moments)
@@ -138,7 +146,14 @@ class Model(nn.Module):
         self.head = new_head(form, how.width, how.neurons, how.layers)
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
-        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)
+        self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look, how.hidden)
+        self.points, self.task = None, task
+        if isinstance(task, PartsRecipe):
+            if not how.chunk_layer:
+                raise ConfigError('task.kind = "parts" needs model.chunk_layer = true')
+            if len(task.parts) != n_classes:
+                raise ConfigError(f"task.parts has {len(task.parts)} categories, the data have {n_classes}")
+            self.points = Points(token_width, how.width, how.neurons, task.hidden, task.parts)
         self.mask = how.mask
         self.grid = GridRows(n_classes, how.neurons, behind=True)  # of the read-out
         self.register_buffer("grid_fixed", torch.tensor(0))
@@ -170,15 +185,24 @@ class Model(nn.Module):
         return bool(self.grid_fixed) and self.head.has_scales
 
     @torch.no_grad()
-    def fix_host_scales(self, batches: Iterable[Batch]) -> None:
-        """Choose units and shifts of the host from activations on training data. Done once, in float mode."""
+    def fix_host_scales(self, batches: Iterable[Batch], points: Callable[[Model], None] | None = None) -> None:
+        """Choose units and shifts of the host from activations on training data. Done once, in float mode.
+
+        `points` shows the dense part, if there is one, some points.
+        """
         training = self.training
         self.eval()
         seen = self.note_ranges(batches)
+        if self.points is not None and points is not None:
+            self.points.ranges = seen
+            points(self)
+            self.points.ranges = None
         self.train(training)
         self.encoder.fix_scales(seen)
         self.mixer.fix_scales(seen)
         self.policy.fix_scales()
+        if self.points is not None:
+            self.points.fix_scales(seen, seen.unit("pooled", UNSIGNED_MAX), seen.unit("embedding", UNSIGNED_MAX))
         self.grid.fix(self.readout.weight, self.readout.bias, 1.0, 1.0)
         self.grid_fixed.fill_(1)
 
@@ -207,9 +231,15 @@ class Model(nn.Module):
             head=self.head.spec(),
             belief=norm_ints(self.belief_norm.weight, self.belief_norm.bias),
             policy=self.policy.spec(self.mask),
-            task=ClassifySpec(self._readout(), classes),
+            task=self._task_spec(classes),
             budget=budget,
         )
+
+    def _task_spec(self, classes: tuple[str, ...]) -> ClassifySpec | PartsSpec:
+        if self.points is None:
+            return ClassifySpec(self._readout(), classes)
+        assert isinstance(self.task, PartsRecipe)
+        return self.points.spec(self._readout(), classes, self.task.near, self.task.asked, self.task.quantile)
 
     def _readout(self) -> Affine:
         return self.grid.rows(self.readout.weight, self.readout.bias).affine()
@@ -231,16 +261,20 @@ class Model(nn.Module):
         descriptors = batch.descriptors
         geometry, first = self.policy.geometry(descriptors), self.policy.first_scores(descriptors)
         if not self.deploy:
-            embedding = self.encoder(batch.points, batch.members, batch.lists)  # [b, M, D]
-            return Sight(self.mixer.gates(embedding), geometry, first)
+            tokens = self.encoder.tokens(batch.points, batch.members)
+            embedding = self.encoder.pool(tokens, batch.lists)  # [b, M, D]
+            sight = Sight(self.mixer.gates(embedding), geometry, first)
+            return sight if self.points is None else sight._replace(tokens=F.relu(tokens), embedding=embedding)
         deployed = self._deployed()
-        embedding = self.encoder.on_grid(batch.points, batch.members, batch.lists)
+        raw = self.encoder.tokens_on_grid(batch.points, batch.members)
+        embedding = self.encoder.pool_on_grid(raw, batch.lists)
         outlook = deployed.policy.outlook(descriptors.double().numpy())
         return Sight(
             self.mixer.gates_on_grid(embedding, deployed.mixer),
             instead(geometry.double(), outlook.geometry),
             None if first is None else instead(first.double(), outlook.first),
             deployed,
+            *((None, None) if self.points is None else (self.encoder.activations(raw), embedding)),
         )
 
     def begin(self, sight: Sight) -> Episode:

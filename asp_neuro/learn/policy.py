@@ -6,10 +6,12 @@ Before the first look the belief knows nothing, and which chunk is worth it depe
 that look alone (`FirstLook`) sees g_m and the lowest and highest value of each descriptor over the cloud's chunks.
 
 Ablations of the scorer's inputs: `geometry` (W_u = 0), `belief` (W_g = 0), `additive` (w_u . tanh(W_u b) +
-w_g . tanh(W_g g_m), both inputs without their interaction).
+w_g . tanh(W_g g_m), both inputs without their interaction), `hidden` (descriptors that it does not see).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -18,19 +20,25 @@ from torch import Tensor, nn
 from asp_neuro.learn.grid import GridRows
 from asp_neuro.model.policy import FirstLook as FirstLookSpec
 from asp_neuro.model.policy import PolicySpec
-from asp_neuro.scenes.cloud import N_DESCRIPTOR, N_OUTLINE
+from asp_neuro.scenes.cloud import DESCRIPTORS, N_DESCRIPTOR, N_OUTLINE
 
 
 class Policy(nn.Module):
     """Scores of all chunks from belief and descriptors."""
 
-    def __init__(self, n_belief: int, width: int, scorer: str = "bilinear", first_look: int = 0) -> None:
+    def __init__(
+        self, n_belief: int, width: int, scorer: str = "bilinear", first_look: int = 0, hidden: Iterable[str] = ()
+    ) -> None:
         super().__init__()
         self.from_belief = nn.Linear(n_belief, width, bias=False)
         self.from_descriptor = nn.Linear(N_DESCRIPTOR, width, bias=False)
         self.weight = nn.Parameter(torch.randn(width) / width**0.5)
         self.register_buffer("centre", torch.zeros(N_DESCRIPTOR))
         self.register_buffer("spread", torch.ones(N_DESCRIPTOR))
+        seen = torch.ones(N_DESCRIPTOR)
+        for name in hidden:
+            seen[DESCRIPTORS[name]] = 0.0
+        self.register_buffer("seen", seen, persistent=False)  # it follows from the recipe
         self.scorer = scorer
         self.first = FirstLook(first_look) if first_look else None
         shapes = {"from_belief": (width, n_belief), "from_descriptor": (width, N_DESCRIPTOR), "score": (1, width)}
@@ -39,7 +47,7 @@ class Policy(nn.Module):
         self.grid = nn.ModuleDict({name: GridRows(*shape, behind=True) for name, shape in shapes.items()})
 
     def standardised(self, descriptors: Tensor) -> Tensor:
-        return (descriptors - self.centre) / self.spread
+        return (descriptors - self.centre) / self.spread * self.seen
 
     def geometry(self, descriptors: Tensor) -> Tensor:
         """Descriptors [b, M, 8] -> W_g g [b, M, d], once per cloud."""
@@ -63,7 +71,7 @@ class Policy(nn.Module):
 
     def maps(self) -> dict[str, tuple[Tensor, Tensor | None]]:
         """Weight and bias of every map as deployed: on descriptors as they are."""
-        own = self.from_descriptor.weight / self.spread
+        own = self.from_descriptor.weight / self.spread * self.seen
         found: dict[str, tuple[Tensor, Tensor | None]] = {
             "from_belief": (self.from_belief.weight, None),
             "from_descriptor": (own, -own @ self.centre),
@@ -71,7 +79,7 @@ class Policy(nn.Module):
         }
         if self.first is not None:  # a chunk's own, lowest and highest: thrice the same scales
             outline, thrice = self.first.from_outline, N_OUTLINE // N_DESCRIPTOR
-            weight = outline.weight / self.spread.repeat(thrice)
+            weight = outline.weight / self.spread.repeat(thrice) * self.seen.repeat(thrice)
             found["outline"] = weight, outline.bias - weight @ self.centre.repeat(thrice)
             found["first_score"] = self.first.weight[None], None
         return found

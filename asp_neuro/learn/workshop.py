@@ -19,15 +19,19 @@ import torch.distributed as dist
 from asp_neuro import files
 from asp_neuro.data import Place
 from asp_neuro.data.own import own_data
+from asp_neuro.data.part_places import load_parts
+from asp_neuro.data.parts import PartSet
 from asp_neuro.data.samples import SampleSet, load_samples, locate_samples, names_of
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
 from asp_neuro.learn import checkpoint, training
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.examples import examples_for
+from asp_neuro.learn.part_examples import part_examples_of
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.learn.training import Progress
 from asp_neuro.report import say, table
 
+ALL_POINTS = 2048  # of a cloud of ShapeNetPart: what the standard protocol asks for
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # the numbers of these options in glibc's malloc.h
 
 
@@ -57,6 +61,8 @@ def train(
     keep_memory()
     with _alone(how, out, resume, force), processes():
         main = training.world()[0] == 0
+        if isinstance(how.task, recipes.PartsRecipe):
+            return _train_parts(how, data, up, out, resume, tensorboard)
         clouds = training_clouds(how, data, up)
         _check_classes(how, clouds)
         _check_start(how, data, up)
@@ -75,6 +81,35 @@ def train(
                 how, clouds.classes, examples, validation, out, resume=resume, show=show if main else None, own=own
             )
         return {**report, "epochs": how.train.epochs, "data": None if own is None else {"path": own.path, "up": own.up}}
+
+
+def _train_parts(
+    how: Recipe, data: str | Path | None, up: str | None, out: Path, resume: bool, tensorboard: Path | None
+) -> dict[str, Any]:
+    """The same for a task of parts: data whose points have labels."""
+    main = training.world()[0] == 0
+    clouds = part_clouds(how, "train", data, up)
+    for split in how.data.also:
+        clouds = clouds.joined(part_clouds(how, split, data, up))
+    if main:
+        say(f"training '{how.name}', seed {how.seed}, on {clouds.source}: {len(clouds)} clouds")
+    examples = part_examples_of(clouds, how.chunking, change=how.augment, seed=how.seed)
+    validation = part_examples_of(part_clouds(how, "validation", data, up), how.chunking)
+    with _shown(how, tensorboard) as show:
+        report = training.train(
+            how, clouds.classes, examples, validation, out, resume=resume, show=show if main else None
+        )
+    return {**report, "epochs": how.train.epochs, "data": None}
+
+
+def part_clouds(how: Recipe, split: str, data: str | Path | None, up: str | None) -> PartSet:
+    """A split of the recipe's data, all points of each cloud."""
+    clouds = load_parts(data or how.data.name, split, n_points=ALL_POINTS, up=up, splits=how.data.splits)
+    if isinstance(how.task, recipes.PartsRecipe) and clouds.catalogue.count != how.task.parts:
+        raise ConfigError(
+            f"task.parts = {list(how.task.parts)}, but the categories of the data have {list(clouds.catalogue.count)}"
+        )
+    return clouds
 
 
 @contextlib.contextmanager
@@ -289,6 +324,8 @@ def _shown(recipe: Recipe, tensorboard: Path | None) -> Iterator[Progress]:
             say(f"epoch {row['epoch']}/{recipe.train.epochs}: {text}, {left / 60.0:.1f} min left")
         if writer is not None:
             for name in ("loss", "firing_rate", "negative_log_likelihood"):
+                if name not in row:
+                    continue
                 writer.add_scalar(name, row[name], row["epoch"])
             writer.add_scalars("accuracy", row["accuracy_at"], row["epoch"])
 

@@ -15,7 +15,7 @@ from operator import mul
 from typing import NamedTuple, cast
 
 from asp_neuro.grid.sections import Affine, Matrix, Norm
-from asp_neuro.heads.soft.layer import LayerSpec
+from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.scenes.cloud import Chunks
 from asp_neuro.scenes.cloud_encoder import CloudSpec
@@ -222,7 +222,7 @@ class Seen(NamedTuple):
 
 
 class Network:
-    """A model of classified clouds or images with a soft head; `episode` runs one."""
+    """A model of classified clouds or images, with a head of either form; `episode` runs one."""
 
     def __init__(self, spec: ModelSpec) -> None:
         task = cast(ClassifySpec, spec.task)
@@ -260,8 +260,9 @@ class Network:
         else:
             described, embed = self.cloud_places(cast(Chunks, scene))
         carry = [0] * self.spec.mixer.width
-        layers = self.spec.head.layers
-        held, fired = ([[0] * layer.n_neurons for layer in layers] for _ in range(2))
+        head = self.spec.head
+        observe = OBSERVE[head.form]
+        held, fired = ([[0] * layer.n_neurons for layer in head.layers] for _ in range(2))
         believed = self.belief(held[-1])
         visited: set[int] = set()
         for t in range(1, self.spec.budget + 1):
@@ -270,13 +271,13 @@ class Network:
             place = max(rivals, key=lambda m: scores[m])  # the first of equals
             visited.add(place)
             drive, carry = self.mix(carry, embed(place))
-            held, fired = observe(layers, held, fired, drive)
-            believed = self.belief(held[-1])
+            held, fired, read = observe(head, held, fired, drive)
+            believed = self.belief(read)
             logits = real(self.readout, believed, 24)
             margin, probabilities = softmax(logits)
             crossed = tau is not None and margin / 2.0**30 > tau
             label = logits.index(max(logits))
-            yield Seen(place, scores, drive, held[-1], believed, logits, margin, probabilities, label, crossed)
+            yield Seen(place, scores, drive, read, believed, logits, margin, probabilities, label, crossed)
             if crossed:
                 return
 
@@ -338,22 +339,48 @@ class Network:
         return [real(rows(score), [tanh(z) for z in part], 30)[0] for part in parts]
 
 
-def observe(
-    layers: tuple[LayerSpec, ...], held: list[Ints], fired: list[Ints], drive: Ints
-) -> tuple[list[Ints], list[Ints]]:
-    """One observation of the spiking head: membranes and spikes of every layer after it."""
+Spoken = tuple[list[Ints], list[Ints], Ints]  # membranes and spikes of every layer, and what is read
+
+
+def leaked(membrane: int, leak: int) -> int:
+    """leak / 4096 of it, toward zero."""
+    product = membrane * leak
+    return product >> 12 if product >= 0 else -(-product >> 12)
+
+
+def observe_soft(head: HeadSpec, held: list[Ints], fired: list[Ints], drive: Ints) -> Spoken:
+    """One observation of a ticked head."""
     membranes: list[Ints] = []
     spikes: list[Ints] = []
-    for index, layer in enumerate(layers):
+    for index, layer in enumerate(head.layers):
         z = drive if index == 0 else [sum(column) for column in zip(*spikes)]
         up = layer.state_bits - (12 if index == 0 else 6)
         membrane = []
         for k, weight in enumerate(layer.weight_int.tolist()):
-            leaked = held[index][k] * int(layer.lambda_int[k])
-            leaked = leaked >> 12 if leaked >= 0 else -(-leaked >> 12)  # toward zero
             arriving = max((dot(weight, z) << up) + int(layer.bias_int[k]), 0)
-            free = leaked + arriving - int(layer.theta_int[k]) * fired[index][k]
-            membrane.append(clamp(free, -(2**23), 2**23 - 1))
+            kept = leaked(held[index][k], int(layer.lambda_int[k])) - int(layer.theta_int[k]) * fired[index][k]
+            membrane.append(clamp(kept + arriving, -(2**23), 2**23 - 1))
         membranes.append(membrane)
         spikes.append([int(u > theta) for u, theta in zip(membrane, layer.theta_fire_int.tolist())])
-    return membranes, spikes
+    return membranes, spikes, membranes[-1]
+
+
+def observe_stock(head: HeadSpec, held: list[Ints], fired: list[Ints], drive: Ints) -> Spoken:
+    """One observation of a free-running head: a pulse and its time steps. No membrane wraps: export has proven it."""
+    weights = [layer.weight_int.tolist() for layer in head.layers]
+    read: Ints = []
+    for step in range(head.steps):
+        before, spoke, held, fired = held, fired, [], []
+        for index, layer in enumerate(head.layers):
+            z = spoke[index - 1] if index else [*drive, 32] if step == 0 else []
+            events = [(i, message) for i, message in enumerate(z) if message]
+            arriving = [sum(weight[i] * message for i, message in events) for weight in weights[index]]
+            own = zip(arriving, layer.rho_int.tolist(), before[index], spoke[index])
+            up, leak = 6 + layer.weight_exp, int(layer.lambda_int)
+            held.append([leaked(u, leak) + ((total - rho * s) << up) for total, rho, u, s in own])
+            fired.append([int(u > threshold) for u, threshold in zip(held[-1], layer.threshold_int.tolist())])
+        read = held[-1] if step == head.read_after else read
+    return held, fired, read
+
+
+OBSERVE = {"soft": observe_soft, "stock": observe_stock}

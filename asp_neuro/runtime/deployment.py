@@ -110,7 +110,9 @@ class Deployed:
 
     def scenes(self, samples: Samples, keep: bool = True) -> Any:
         """Raw inputs -> a batch of scenes; of many they are kept on disk."""
-        return self.bundle.model.scene.scenes(samples.inputs, samples.names, keep and len(samples.names) > 1)
+        made = self.bundle.model.scene.scenes(samples.inputs, samples.names, keep and len(samples.names) > 1)
+        given = getattr(samples, "given", None)  # categories that the model is told
+        return made if given is None else made.asking(given)
 
     @property
     def origin(self) -> Origin:
@@ -583,7 +585,14 @@ def _planned(
     if unfamiliar:
         train = splits["train"].sha256()
         known = takes.known_scenes(
-            spec, splits["train"], planning, unfamiliar, exit_threshold, reference_sha256=train, **about
+            spec,
+            splits["train"],
+            planning,
+            unfamiliar,
+            lambda some: take(deployed, some, keep=False),
+            exit_threshold,
+            reference_sha256=train,
+            **about,
         )
     judged = {what: one.judged(known, len(spec.classes), exit_threshold) for what, one in planning.items()}
     made = certificates.make_plan(

@@ -14,13 +14,13 @@ from asp_neuro.model.reference import Network, Seen
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.runtime.machine import Machine, OnAnswer
 
-KNOWN = ("cloud or image", "classify", "soft")  # scene, task, form of neuron
+KNOWN = ("cloud or image", "classify")  # scene, task; both forms of neuron
 AT_MOST = 2  # clouds: each takes 0.4 s (compact) to 1.5 s (modelnet10)
 
 
 def why_not(model: ModelSpec) -> str | None:
     """Why the reference takes no part; None: it does."""
-    kinds = (model.scene.kind, model.task.kind, model.head.form)
+    kinds = (model.scene.kind, model.task.kind)
     known = kinds[0] in KNOWN[0].split(" or ") and kinds[1:] == KNOWN[1:]
     return None if known else f"it knows {', '.join(KNOWN)}, this network is {', '.join(kinds)}"
 

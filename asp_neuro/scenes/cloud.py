@@ -13,22 +13,24 @@ ties, and they go to the lexicographically smaller point. (2^-14 is a tenth of t
 carry.) y is up.
 
 Farthest-point sampling is written here because the libraries work in float32 with unspecified ties. One cloud is cut at
-a time, also of a batch: its arrays stay in the processor's cache (`benchmarks/grouping.py`).
+a time, also of a batch: its arrays stay in the processor's cache (`benchmarks/grouping.py`). `groups` and `descriptors`
+have compiled twins (`asp_neuro/compiled`), which are taken where they are there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.grid.arithmetic import DESCRIPTOR_BITS, on_grid
-from asp_neuro.grid.sections import Array, leaf
+from asp_neuro.grid.sections import Array, leaf, part
 from asp_neuro.plain import later
 from asp_neuro.scenes.strays import strays
 
@@ -36,12 +38,14 @@ GRID = 2.0**14  # grid steps per unit length
 PLACES = 2.0 ** np.array([32, 16, 0])  # of x, y, z in one number, 16 bits each
 MIDDLE = 2**15  # added to a coordinate in grid steps, so that none is negative
 N_DESCRIPTOR = 8
+DESCRIPTORS = {"mean": slice(0, 3), "variance": slice(3, 6), "radius": slice(6, 7), "norm": slice(7, 8)}
 N_OUTLINE = 3 * N_DESCRIPTOR  # a chunk's own, and the lowest and the highest of its cloud
 N_MOMENTS = 30  # of a group's points: mean (3), covariance (6) and width, of the nearest quarter, half and all of them
 MOMENT_PARTS = (4, 2, 1)  # a quarter, half, all
 MOMENT_PAIRS = ([0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2])  # xx, yy, zz, xy, xz, yz
 MAX_POINTS = 2**13  # what fits beside group and squared distance in one sort key (see `nearest_points`)
 MAX_CHUNKS = 2**7  # chunks are numbered in int8
+DESCRIBED = 64  # clouds that are described at once
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,13 @@ class Chunking:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a cloud is asked for, by a task that can be told more than its points."""
+
+    category: Array = leaf("i1", "n")  # negative: not given
+
+
+@dataclass(frozen=True)
 class Chunks:
     """A batch of n clouds, cut. Indices point into `points`; rows past `n_distinct` repeat the first point, unused."""
 
@@ -107,12 +118,38 @@ class Chunks:
     first: Array = leaf("i1", "n", "G")  # the chunk of each group
     second: Array = leaf("i1", "n", "G")  # its second chunk, or -1
     n_chunks: int = 0
+    asked: Asked | None = part("n", default=None)
 
     def __len__(self) -> int:
         return len(self.points)
 
     def __getitem__(self, index: slice | np.ndarray) -> Chunks:
-        return Chunks(self.points[index], self.members[index], self.first[index], self.second[index], self.n_chunks)
+        asked = None if self.asked is None else Asked(self.asked.category[index])
+        return Chunks(
+            self.points[index], self.members[index], self.first[index], self.second[index], self.n_chunks, asked
+        )
+
+    def asking(self, category: np.ndarray) -> Chunks:
+        """The same clouds, each with a category [n]; negative: not given."""
+        return replace(self, asked=Asked(np.asarray(category, dtype=np.int8)))
+
+    @property
+    def categories(self) -> np.ndarray:
+        """[n] the category of each cloud, negative where it was not given."""
+        return np.full(len(self), -1, dtype=np.int8) if self.asked is None else self.asked.category
+
+    def centres(self) -> np.ndarray:
+        """[n, G, 3] float64, whole grid steps."""
+        return np.take_along_axis(self.points, self.members[..., :1].astype(np.intp), axis=1).astype(np.float64)
+
+    def plain(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Points, members, first and second as they are declared, each in one piece of memory."""
+        return (
+            np.ascontiguousarray(self.points, dtype=np.int16),
+            np.ascontiguousarray(self.members, dtype=np.uint16),
+            np.ascontiguousarray(self.first, dtype=np.int8),
+            np.ascontiguousarray(self.second, dtype=np.int8),
+        )
 
     def coordinates(self) -> np.ndarray:
         """[n, P, 3] float64."""
@@ -135,7 +172,7 @@ class Chunks:
         """The same chunks with the points of `gone` [n, P] dropped: a group has its centre in their place."""
         dropped = gone[np.arange(len(self))[:, None, None], self.members]
         members = np.where(dropped, self.members[..., :1], self.members)
-        return Chunks(self.points, members, self.first, self.second, self.n_chunks)
+        return replace(self, members=members)
 
     def belongs(self) -> np.ndarray:
         """[n, M, G] bool: which groups are in which chunk."""
@@ -197,7 +234,7 @@ def _distinct_keys(cloud: np.ndarray, name: str, axes: bool = False) -> np.ndarr
         key = _keys(planes, mean, name)
         if (key[1:] != key[:-1]).all():
             return key if not axes else _on_axes(planes, mean, key, name)
-    mean = _mean_of_distinct(cloud)
+    mean = mean_of_distinct(cloud)
     key = _once(_keys(planes, mean, name))
     return key if not axes else _on_axes(planes, mean, key, name)
 
@@ -243,7 +280,7 @@ def adds_exactly(planes: np.ndarray) -> bool:
     return bool((planes + anchor - anchor == planes).all())
 
 
-def _mean_of_distinct(cloud: np.ndarray) -> np.ndarray:
+def mean_of_distinct(cloud: np.ndarray) -> np.ndarray:
     """[P, 3] -> [3]: of the points that differ, added in lexicographic order."""
     ordered = cloud[np.lexsort((cloud[:, 2], cloud[:, 1], cloud[:, 0]))]
     new = np.ones((len(cloud), 1))
@@ -367,10 +404,21 @@ def cut(points: np.ndarray, how: Chunking, names: Sequence[str] | None = None) -
             f"({how.n_groups} groups of {how.group_size})"
         )
     members = np.empty((len(steps), how.n_groups, how.group_size), dtype=np.uint16)
-    square = np.empty((len(steps), how.n_chunks, how.n_groups))
+    first, second = (np.empty((len(steps), how.n_groups), dtype=np.int8) for _ in range(2))
     for i, n in enumerate(n_distinct):
-        members[i], square[i] = _groups(steps[i, :n], how)
-    return Chunks(steps, members, *_nearest_seeds(square, how.overlap), how.n_chunks)
+        groups(steps[i, :n], how, members[i], first[i], second[i])
+    return Chunks(steps, members, first, second, how.n_chunks)
+
+
+def groups(steps: np.ndarray, how: Chunking, members: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
+    """Distinct points [P, 3] int16 of a cloud -> its groups [G, K] and their chunks [G] twice, written in place."""
+    if compiled.kernels is None or how.radius is not None:
+        members[...], square = _groups(steps, how)
+        first[...], second[...] = (chunk[0] for chunk in _nearest_seeds(square[None], how.overlap))
+        return
+    over, under = _ratio(how.overlap)
+    sizes = len(steps), how.n_groups, how.group_size, how.n_chunks
+    compiled.kernels.groups(steps, members, first, second, *sizes, over**2, under**2)
 
 
 def _groups(steps: np.ndarray, how: Chunking) -> tuple[np.ndarray, np.ndarray]:
@@ -383,6 +431,17 @@ def _groups(steps: np.ndarray, how: Chunking) -> tuple[np.ndarray, np.ndarray]:
         far = np.take_along_axis(square, members, axis=1) / GRID**2 > how.radius**2
         members = np.where(far, members[:, :1], members)
     return members, square[: how.n_chunks, centres]
+
+
+def descriptors(chunks: Chunks) -> np.ndarray:
+    """The descriptors [n, M, 8] of cut clouds, float64."""
+    if compiled.kernels is None:
+        some = (chunks[start : start + DESCRIBED] for start in range(0, len(chunks), DESCRIBED))
+        return np.concatenate([describe(part.coordinates(), part.mask()) for part in some])
+    (n, n_points), sizes = chunks.points.shape[:2], chunks.members.shape[1:]
+    out = np.empty((n, chunks.n_chunks, N_DESCRIPTOR))
+    compiled.kernels.descriptors(*chunks.plain(), out, n, n_points, *sizes, chunks.n_chunks)
+    return out
 
 
 def describe(points: np.ndarray, mask: np.ndarray) -> np.ndarray:

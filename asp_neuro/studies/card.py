@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.data.samples import Settings
+from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.learn import checkpoint
 from asp_neuro.runtime import deployment, hardware
 from asp_neuro.runtime.energy import Estimate
@@ -92,11 +93,31 @@ def results(name: str, data: str | None) -> dict[str, str]:
         "spikes proven unmoved by rounding": f"{percent(early['preserved_share'])} of the answers at the exit; "
         f"equal to exact arithmetic: {percent(early['equal_share'])}",
         "firing rate": ", ".join(percent(rate, 0) for rate in cost.usage.taken.rates),
-        "fit on Loihi 2 (estimate)": f"{cores.cores} cores, {'fits' if cores.fits else 'does not fit'}",
+        **schedule(b.head),
+        "fit on Loihi 2 (estimate)": fit(cores),
+        "energy of an observation (estimate, on average at the exit)": per_look(cost, early["mean_observations"]),
         "energy (estimate, 45 nm, the paper's float prices)": energy(cost),
         "energy (estimate, 45 nm, the integers that run)": f"{energy(cost.deployed)}; "
         f"{percent(cost.deployed.float64_at_exit / cost.deployed.at_exit, 0)} of it in float64, element by element",
     }
+
+
+def schedule(head: HeadSpec) -> dict[str, str]:
+    """How a free-running head is clocked; a ticked one has no schedule."""
+    if head.form != STOCK:
+        return {}
+    words = f"N = {head.steps} time steps an observation, read p = {head.read_after} steps after the pulse arrived"
+    return {"schedule of the head": words}
+
+
+def fit(found: hardware.FitReport) -> str:
+    groups = max(core.groups for core in found.cores_used)
+    return f"{found.cores} cores, {groups} neuron groups on a core, {'fits' if found.fits else 'does not fit'}"
+
+
+def per_look(cost: Estimate, observations: float) -> str:
+    paper, integers = (one.at_exit / observations / 1e6 for one in (cost, cost.deployed))
+    return f"{paper:.2f} uJ by the paper's float prices, {integers:.2f} uJ by the integers that run"
 
 
 def energy(cost: Estimate) -> str:
@@ -122,7 +143,7 @@ def card(name: str, data: str | None) -> str:
         "",
         f"Written by `python train/card.py {name}` on {day}; on the integer grid throughout.",
     ]
-    lines += ["", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+    lines += ["", look(name), "", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
     return "\n".join([*lines, "", "Known limits:", "", *(f"- {limit}" for limit in limits)])
 
 
@@ -142,6 +163,11 @@ def limits_of(name: str, how: Settings) -> Sequence[str]:
     if not name.startswith("modelnet"):
         return LIMITS
     return [*LIMITS, ON_AXES if how.axes else ALIGNED, *MODELNET]
+
+
+def look(name: str) -> str:
+    """Where the page to look at is."""
+    return f"To look at it: [reports/{name}.html](../../reports/{name}.html), once `make reports` has written it."
 
 
 def rows_of(text: str) -> dict[str, str]:

@@ -85,11 +85,10 @@ class DeployedSubject(Subject):
         return fixed.get(rule)
 
 
-def oracle_orders(perceiver: Perceiver, chunks: Any, labels: np.ndarray) -> np.ndarray:
-    """[n, budget]: always the unvisited chunk whose observation gives the true class the largest log-likelihood."""
-    model, head, n = perceiver.model, perceiver.new_head(), len(chunks)
-    batch, everyone = Batch(model, chunks), np.arange(n)
-    n_places = model.spec.scene.n_places
+def oracle_orders(perceiver: Perceiver, scenes: Any, labels: np.ndarray) -> np.ndarray:
+    """[n, budget]: always the unvisited place whose observation gives the true class the largest log-likelihood."""
+    model, head, n, n_places = perceiver.model, perceiver.new_head(), len(scenes), perceiver.spec.scene.n_places
+    batch, everyone = Batch(model, scenes), np.arange(n)
     embeddings = np.stack([batch.view.embed(everyone, np.full(n, m)) for m in range(n_places)], axis=1)
     carry, free = batch.carry, np.ones((n, n_places), dtype=bool)
     head.start(n)

@@ -24,17 +24,18 @@ RULE_COLOURS = {
 }  # fmt: skip
 
 
-def _figure(columns: int) -> tuple[Any, Any]:
+def figure(columns: int, width: float = 5.2, height: float = 3.9) -> tuple[Any, Any]:
+    """A figure and its panels, side by side."""
     demand("matplotlib", "a picture")
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, columns, figsize=(5.2 * columns, 3.9), constrained_layout=True)
+    made, axes = pyplot.subplots(1, columns, figsize=(width * columns, height), constrained_layout=True)
     for axis in np.atleast_1d(axes):
         _plain_frame(axis)
-    return figure, axes
+    return made, axes
 
 
 def _plain_frame(axis: Any) -> None:
@@ -42,12 +43,14 @@ def _plain_frame(axis: Any) -> None:
     axis.grid(alpha=0.25, linewidth=0.6)
 
 
-def _save(figure: Any, path: Path) -> None:
+def saved(drawn: Any, path: Path) -> Path:
+    """Write a figure, and let it go."""
     from matplotlib import pyplot
 
     with files.writing(path) as file:
-        figure.savefig(file, dpi=150, format=path.suffix[1:])
-    pyplot.close(figure)
+        drawn.savefig(file, dpi=150, format=path.suffix[1:])
+    pyplot.close(drawn)
+    return path
 
 
 def _legend_above(axis: Any, columns: int) -> None:
@@ -57,7 +60,7 @@ def _legend_above(axis: Any, columns: int) -> None:
 
 def certificate_curve(path: Path, calibration: Recording, found: Certificate) -> Path:
     """Risk and bound against the threshold, coverage below; accuracy against the mean number of observations."""
-    figure, (left, right) = _figure(2)
+    drawn, (left, right) = figure(2)
     left.remove()
     upper, lower = left.get_subplotspec().subgridspec(2, 1, height_ratios=(2, 1)).subplots(sharex=True)
     rows = [row for row in found.table if row.risk is not None]
@@ -76,8 +79,7 @@ def certificate_curve(path: Path, calibration: Recording, found: Certificate) ->
         _plain_frame(axis)
     _legend_above(upper, 2)
     _accuracy_curve(right, calibration, found)
-    _save(figure, path)
-    return path
+    return saved(drawn, path)
 
 
 def _accuracy_curve(axis: Any, calibration: Recording, found: Certificate) -> None:
@@ -106,14 +108,13 @@ def visits(
     rule: ExitRule | None = None,
 ) -> Path:
     """One cloud, its points coloured by the observation that first showed them, and the margin as it grew."""
-    figure, (left, right) = _figure(2)
+    drawn, (left, right) = figure(2)
     left.remove()
-    solid = figure.add_subplot(left.get_subplotspec(), projection="3d")
-    _draw_cloud(figure, solid, chunks, answer)
+    solid = drawn.add_subplot(left.get_subplotspec(), projection="3d")
+    _draw_cloud(drawn, solid, chunks, answer)
     solid.set_title(title or classes[answer.label], fontsize=10)
     _draw_margins(right, answer, classes, rule or ExitRule())
-    _save(figure, path)
-    return path
+    return saved(drawn, path)
 
 
 def fixations(
@@ -126,8 +127,7 @@ def fixations(
     rule: ExitRule | None = None,
 ) -> Path:
     """One image with its fixations and what each glimpse covers, what was seen of it, the margin, and the belief."""
-    figure, (left, seen, margins, belief) = _figure(4)
-    figure.set_size_inches(15.0, 3.6)
+    drawn, (left, seen, margins, belief) = figure(4, 3.75, 3.6)
     shown = images.pixels[0].transpose(1, 2, 0)
     extent = (0, how.size, how.size, 0)
     for axis, pixels, name in ((left, shown, title or classes[answer.label]), (seen, seen_of(images, how, answer), "")):
@@ -137,8 +137,7 @@ def fixations(
     _draw_fixations(left, how, answer)
     _draw_margins(margins, answer, classes, rule or ExitRule(), beside=False)
     _draw_belief(belief, answer, classes)
-    _save(figure, path)
-    return path
+    return saved(drawn, path)
 
 
 def _draw_fixations(axis: Any, how: Gaze, answer: Answer) -> None:
@@ -186,7 +185,7 @@ def _draw_belief(axis: Any, answer: Answer, classes: tuple[str, ...]) -> None:
     axis.set(xlim=(0.0, 1.0), xlabel="probability at the stop")
 
 
-def _draw_cloud(figure: Any, axis: Any, chunks: Chunks, answer: Answer) -> None:
+def _draw_cloud(sheet: Any, axis: Any, chunks: Chunks, answer: Answer) -> None:
     """Points by the observation that first showed them, a colour each; a bar names more than one."""
     from matplotlib import colormaps
     from matplotlib.colors import BoundaryNorm
@@ -205,7 +204,7 @@ def _draw_cloud(figure: Any, axis: Any, chunks: Chunks, answer: Answer) -> None:
         drawn = axis.scatter(
             x[looked], z[looked], up[looked], c=seen[looked], s=9, cmap=colours, norm=norm, label="_", **whole
         )
-        bar = figure.colorbar(drawn, ax=axis, shrink=0.7, pad=0.02, label="first seen at observation")
+        bar = sheet.colorbar(drawn, ax=axis, shrink=0.7, pad=0.02, label="first seen at observation")
         bar.set_ticks(range(1, n_steps + 1, -(-n_steps // 8)))
         bar.minorticks_off()
     if hidden.any() or n_steps == 1:
@@ -247,12 +246,11 @@ def first_visits(chunks: Chunks, order: tuple[int, ...]) -> np.ndarray:
 
 def energy_curves(path: Path, found: Estimate) -> Path:
     """Energy against observations by both conventions, and the phase boundary with the model's own points."""
-    figure, (paper, deployed, plane) = _figure(3)
+    drawn, (paper, deployed, plane) = figure(3)
     _energy_curve(paper, found, "the paper's float prices, products only")
     _energy_curve(deployed, found.deployed, "the integers that run, and float64 element by element")
     _phase_plane(plane, found)
-    _save(figure, path)
-    return path
+    return saved(drawn, path)
 
 
 def _energy_curve(axis: Any, found: Estimate, title: str) -> None:
@@ -293,7 +291,7 @@ def _phase_plane(axis: Any, found: Estimate) -> None:
 
 def order_study(path: Path, report: dict[str, Any]) -> Path:
     """Accuracy against observations, per rule; and how far the learned rule is ahead of its rivals."""
-    figure, (left, right) = _figure(2)
+    drawn, (left, right) = figure(2)
     steps = np.arange(1, report["budget"] + 1)
     for rule, found in report["rules"].items():
         colour = RULE_COLOURS[rule]
@@ -328,14 +326,13 @@ def order_study(path: Path, report: dict[str, Any]) -> Path:
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks := [k for k in (1, 2, 4, 8, 16, 32, 64) if k <= report["budget"]], map(str, ticks))
         axis.legend(frameon=False, fontsize=8, loc=place)
-    _save(figure, path)
-    return path
+    return saved(drawn, path)
 
 
 def robustness_study(path: Path, report: dict[str, Any]) -> Path:
     """Accuracy per corruption for learned and fixed order, and the difference: a panel per budget."""
     budgets = sorted({row["k"] for row in report["corruptions"]})
-    figure, axes = _figure(len(budgets))
+    drawn, axes = figure(len(budgets))
     axes = np.atleast_1d(axes)
     for axis, k in zip(axes, budgets):
         rows = [row for row in report["corruptions"] if row["k"] == k][::-1]  # the clean one on top
@@ -351,6 +348,5 @@ def robustness_study(path: Path, report: dict[str, Any]) -> Path:
         axis.grid(axis="y", visible=False)
         axis.set(xlim=(0.0, 128.0), xlabel=f"right answers in %, {report['split']} split", xticks=range(0, 101, 20))
         axis.set_title(f"{k} of {report['budget']} observations", fontsize=10)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2, frameon=False, fontsize=9)
-    _save(figure, path)
-    return path
+    drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2, frameon=False, fontsize=9)
+    return saved(drawn, path)

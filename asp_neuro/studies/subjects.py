@@ -125,16 +125,19 @@ class Subject(ABC):
 
 def subjects(names: Sequence[str | Path], floating: bool = False) -> list[Subject]:
     """Bundles or checkpoints of one recipe with different seeds; `floating` asks for a trained head before rounding."""
-    group: list[Subject] = []
-    for name in names:
-        one = _open(name, floating)
-        for other in group:
-            if other.origin.seed == one.origin.seed:
-                raise UsageError(f"'{other.name}' and '{name}' have the same seed {one.origin.seed}: give one of them")
-            if not other.origin.differs_in_seed_alone(one.origin) or other.classes != one.classes:
-                raise UsageError(f"'{other.name}' and '{name}' differ in more than the seed: study them one by one")
-        group.append(one)
+    group = [_open(name, floating) for name in names]
+    demand_alike([(one.name, one.origin, one.classes) for one in group])
     return group
+
+
+def demand_alike(models: Sequence[tuple[str, Origin, tuple[str, ...]]]) -> None:
+    """Name, origin and classes of each: one recipe, different seeds, or a refusal that names two of them."""
+    for place, (name, origin, classes) in enumerate(models):
+        for other, its, theirs in models[:place]:
+            if its.seed == origin.seed:
+                raise UsageError(f"'{other}' and '{name}' have the same seed {origin.seed}: give one of them")
+            if not its.differs_in_seed_alone(origin) or theirs != classes:
+                raise UsageError(f"'{other}' and '{name}' differ in more than the seed: study them one by one")
 
 
 def _open(name: str | Path, floating: bool) -> Subject:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from asp_neuro.certify import Recording
 from asp_neuro.data.own import OwnData
@@ -85,27 +85,48 @@ def wanted(recipe: str | Recipe, epochs: int | None, floating: bool) -> Recipe:
     return how
 
 
-def trained(
-    recipe: Recipe, seeds: Sequence[int], folder: Path, data: str | None, up: str | None, ablations: bool
-) -> dict[str, list[Path]]:
-    """policy -> a checkpoint per seed, trained where it is not there yet. Between the policies of a seed nothing but
-    the ablated key of the recipe differs."""
-    changes = {FULL: {}, **(ABLATIONS if ablations else {})}
-    jobs: list[tuple[str, Recipe, Path]] = []
-    for policy, change in changes.items():
+class Job(NamedTuple):
+    """A model that a study asks for."""
+
+    name: str  # of the variant
+    recipe: Recipe
+    path: Path
+
+
+def jobs(recipe: Recipe, changes: Mapping[str, dict[str, Any]], seeds: Sequence[int], folder: Path) -> list[Job]:
+    """Every variant (what of which section it changes) with every seed; nothing else differs between them."""
+    made = []
+    for name, change in changes.items():
         for seed in seeds:
-            how = dataclasses.replace(recipe.changed(model=change), seed=seed)
-            jobs.append((policy, how, folder / f"{policy}_e{how.train.epochs}_s{seed}.pt"))
-    for _, how, path in jobs:
+            how = dataclasses.replace(recipe.changed(**change), seed=seed)
+            made.append(Job(name, how, folder / f"{name}_e{how.train.epochs}_s{seed}.pt"))
+    return made
+
+
+def finished(wanted: Sequence[Job], data: str | None, up: str | None) -> dict[str, list[Path]]:
+    """variant -> a checkpoint per seed, trained where it is not there yet; one that was stopped goes on."""
+    for _, how, path in wanted:
         for file in (path, training.unfinished(path)):
             if file.exists() and recipes.from_dict(str(file), checkpoint.read(file)["recipe"]) != how:
                 raise ConfigError(f"'{file}' belongs to another recipe; give this study another --out")
-    for place, (_, how, path) in enumerate(jobs, start=1):
+    for place, (_, how, path) in enumerate(wanted, start=1):
         if path.exists():
-            say(f"model {place} of {len(jobs)}: {path} is there")
+            say(f"model {place} of {len(wanted)}: {path} is there")
         else:
-            say(f"model {place} of {len(jobs)}: {path}{', goes on' if training.unfinished(path).exists() else ''}")
+            say(f"model {place} of {len(wanted)}: {path}{', goes on' if training.unfinished(path).exists() else ''}")
             epochs = how.train.epochs  # as asked, on a folder too
             resume = training.unfinished(path).exists()
             workshop.train(how, data=data, up=up, out=path, resume=resume, epochs=epochs)
-    return {policy: [path for name, _, path in jobs if name == policy] for policy in changes}
+    found: dict[str, list[Path]] = {}
+    for name, _, path in wanted:
+        found.setdefault(name, []).append(path)
+    return found
+
+
+def trained(
+    recipe: Recipe, seeds: Sequence[int], folder: Path, data: str | None, up: str | None, ablations: bool
+) -> dict[str, list[Path]]:
+    """policy -> a checkpoint per seed. Between the policies of a seed nothing but the ablated key of the recipe
+    differs."""
+    changes = {FULL: {}, **(ABLATIONS if ablations else {})}
+    return finished(jobs(recipe, {name: {"model": keys} for name, keys in changes.items()}, seeds, folder), data, up)

@@ -18,7 +18,7 @@ from asp_neuro.cli.verbs.export import export, export_arguments
 from asp_neuro.cli.verbs.report import report, report_arguments
 from asp_neuro.cli.verbs.run import run, run_arguments
 from asp_neuro.cli.verbs.show import models, show
-from asp_neuro.cli.verbs.study import order, order_arguments, robustness, robustness_arguments, study
+from asp_neuro.cli.verbs.study import TABLES, order, order_arguments, robustness, robustness_arguments, study
 from asp_neuro.cli.verbs.train import train, train_arguments
 from asp_neuro.cli.verbs.verify import verify, verify_arguments
 
@@ -30,6 +30,7 @@ STUDIES: tuple[Verb, ...] = (
         "robustness", "what corrupted clouds cost, for learned and fixed order", "asp-neuro study robustness compact",
         robustness_arguments, robustness,
     ),
+    *TABLES,
 )  # fmt: skip
 
 VERBS: tuple[Verb, ...] = (

@@ -13,6 +13,13 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
     sample_arguments(parser)
     parser.add_argument("--threshold", type=float, metavar="X", help="read the rows at the exit at margin X")
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of folds, draws and orders (default 0)")
+    parser.add_argument(
+        "--others",
+        nargs="+",
+        default=(),
+        metavar="MODEL",
+        help="trainings with other seeds: do they look there too?",
+    )
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a row fails")
 
 
@@ -22,6 +29,6 @@ def audit(args: argparse.Namespace) -> Result:
 
     report = audits.run(
         bundle_name(args), data=args.data, up=args.up, split=args.split, limit=args.limit, threshold=args.threshold,
-        seed=args.seed,
+        seed=args.seed, others=args.others,
     )  # fmt: skip
     return Result(report, audits.told(report), exit_code=1 if args.strict and report["fails"] else 0)

@@ -16,10 +16,12 @@ from asp_neuro.cli.verbs.base import (
     bundle_name,
     data_arguments,
     exit_arguments,
+    out_file,
     picture_file,
     sample_arguments,
     whole,
 )
+from asp_neuro.cli.verbs.report import of_run
 from asp_neuro.errors import UsageError
 from asp_neuro.report import say, table, to_json
 
@@ -48,11 +50,21 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of the data: another draw of shapes or of a mesh's points",
     )
+    parser.add_argument(
+        "--category", metavar="NAME", help="of parts: what the clouds of --input are (else answered too)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="of parts: write every point with label, margin, accepted (ply, npz, csv)",
+    )
     parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there ('-': stdout)")
     parser.add_argument(
         "--picture", type=picture_file, metavar="FILE.png",
         help="draw the first cloud by the order of its chunks, or the first image with its fixations",
     )  # fmt: skip
+    parser.add_argument("--report", type=out_file, metavar="FILE.html", help="also write a page to look at, offline")
     exit_arguments(parser)
     parser.add_argument(
         "--prefix", action="store_true", help="also run without carried state: bit for bit the same? at what cost?"
@@ -73,9 +85,15 @@ def run(args: argparse.Namespace) -> Result:
     """Answer for a data set, or for clouds in files."""
     _check_words(args)
     from asp_neuro.cli.machines import machine
+    from asp_neuro.cli.verbs.run_parts import run_parts
+    from asp_neuro.model.points import is_dense
     from asp_neuro.runtime import deployment
 
     deployed = deployment.open_bundle(bundle_name(args))
+    if is_dense(deployed.bundle.model):
+        return run_parts(args, deployed)
+    if args.category is not None or args.out is not None:
+        raise UsageError(f"--category and --out are for models of parts; '{deployed.name}' answers with a class")
     rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
     say(sentence)
     watch = None if args.feedback is None else feedback_file(args.feedback, deployed)
@@ -87,11 +105,14 @@ def run(args: argparse.Namespace) -> Result:
         )
     if args.picture is not None:
         report["picture"] = str(draw(deployed, clouds, answers[0], args.picture, rule))
+    if args.report is not None:
+        report["page"] = of_run(args.report, args, deployed, clouds, rule, sentence)
     if args.prefix:
         report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
     report["above_promise"] = above_promise(report)
     text, code = _run_text(report, f"{deployed.bundle.model.scene.kind}s"), 0
     text += f"\npicture: {args.picture}" if args.picture is not None else ""
+    text += f"\npage: {args.report}" if args.report is not None else ""
     if watch is not None:
         report["monitor"], told = _feedback(watch, deployed, clouds, answers, args)
         text, code = f"{text}\n{told}", int(report["monitor"]["alarm"])
@@ -183,7 +204,7 @@ def _inputs_text(names: tuple[str, ...], answers: list[Any], classes: tuple[str,
 
 def told(answer: Any) -> str:
     """What is to be said about one of several answers."""
-    return " ".join([*([] if answer.unfamiliar is None else [answer.unfamiliar]), *answer.notes])
+    return " ".join([*([] if answer.unfamiliar is None else [f"{answer.unfamiliar}."]), *answer.notes])
 
 
 def _answer_text(answer: Any, classes: tuple[str, ...], what: str) -> str:

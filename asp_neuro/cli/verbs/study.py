@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
-from asp_neuro.cli.verbs.base import Result, data_arguments, sample_arguments, whole
+from asp_neuro.cli.verbs.base import Result, Verb, data_arguments, sample_arguments, whole
 from asp_neuro.errors import UsageError
 
 
@@ -83,3 +84,77 @@ def robustness(args: argparse.Namespace) -> Result:
         limit=args.limit, out=args.out,
     )  # fmt: skip
     return Result(report, study.text(report))
+
+
+def table_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the tables of given models read."""
+    read_arguments(parser)
+    _table_output(parser)
+
+
+def seeds_arguments(parser: argparse.ArgumentParser) -> None:
+    read_arguments(parser)
+    _table_trainings(parser)
+    _table_output(parser)
+
+
+def trained_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the tables that train their models ask for."""
+    data_arguments(parser)
+    sample_arguments(parser)
+    _table_trainings(parser)
+    _table_output(parser)
+
+
+def _table_trainings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--recipe", metavar="NAME|FILE", help="what to train (default compact)")
+    parser.add_argument("--seeds", type=seed_list, metavar="N,N,..", help="default 0,1,2")
+    parser.add_argument("--epochs", type=whole(1), metavar="N", help="another number of epochs than the recipe's")
+
+
+def _table_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--threshold", type=float, metavar="X", help="exit at margin X (default: that of the certificate, or 0.30)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="models and results (default ./study)")
+
+
+def table_of(name: str) -> Callable[[argparse.Namespace], Result]:
+    """The function of `asp-neuro study NAME`."""
+
+    def run(args: argparse.Namespace) -> Result:
+        """One table of the paper, on models of ours."""
+        from asp_neuro.studies.tables import run as tables
+        from asp_neuro.studies.tables.reading import Where
+
+        where, out = Where(args.data, args.up, args.split, args.limit, args.threshold), args.out or tables.OUT
+        models = getattr(args, "models", [])
+        given = {key: value for key in ("recipe", "seeds", "epochs") if (value := getattr(args, key, None)) is not None}
+        if models and given:
+            raise UsageError(f"--{next(iter(given))} is for training; with models given there is none")
+        if models or (name in tables.READERS and name != "seeds"):
+            report = tables.read_models(name, models or ["compact"], where, out)
+        else:
+            try:
+                report = tables.train_models(name, tables.Asked(**given), where, out)
+            except (KeyboardInterrupt, SystemExit) as stop:
+                stop.args = (*stop.args, "the same command goes on where it was")
+                raise
+        return Result(report, tables.text(report))
+
+    return run
+
+
+def _table(name: str, summary: str, example: str, arguments: Callable[[argparse.ArgumentParser], None]) -> Verb:
+    return Verb(name, summary, f"asp-neuro study {name}{example}", arguments, table_of(name))
+
+
+TABLES: tuple[Verb, ...] = (
+    _table("exits", "when a model stops, and how right it is then (J.6)", " compact", table_arguments),
+    _table("calibration", "probabilities at the exit against the whole budget (J.7)", " compact", table_arguments),
+    _table("classes", "observations and accuracy class by class (J.9)", " compact", table_arguments),
+    _table("seeds", "whether other trainings look at the same places (J.2)", " --seeds 0,1", seeds_arguments),
+    _table("budget", "trainings with M = 4, 8, 16, 32 chunks (J.11)", " --seeds 0", trained_arguments),
+    _table("descriptors", "policies without one of the descriptors (J.11)", " --seeds 0", trained_arguments),
+    _table("fixed", "learned against fixed order at equal capacity (J.4)", " --seeds 0", trained_arguments),
+)

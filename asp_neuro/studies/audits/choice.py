@@ -1,11 +1,14 @@
-"""Choices: what the mask is for (S11), and whether sampled and deployed choices agree as they should (S12)."""
+"""Choices: what the mask is for (S11), whether sampled and deployed choices agree as they should (S12), whether the
+order is worth anything (Table S3), and whether other trainings would choose the same (J.2)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from asp_neuro.studies.audits import intervals
-from asp_neuro.studies.audits.record import Exits
+from asp_neuro.studies.audits.record import Exits, early
 from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, above, counted
 
 DRAWS = 8  # of Gumbel noise a decision
@@ -44,7 +47,7 @@ def unmasked(place: np.ndarray, n_places: int) -> Row:
 
 def dissociation(right: tuple[np.ndarray, np.ndarray], exits: tuple[Exits, Exits]) -> list[Row]:
     """With and without the mask, [T, n] each: accuracy at the exit falls, and more observations are taken."""
-    with_mask, without = (stop.at(values).astype(np.float64) for stop, values in zip(exits, right))
+    with_mask, without = (stop.at(values).astype(np.float64) for stop, values in zip(exits, right, strict=True))
     lost = intervals.mean(without - with_mask)
     more = intervals.mean(exits[1].observations - exits[0].observations)
     n = len(with_mask)
@@ -83,4 +86,38 @@ def gumbel(scores: np.ndarray, free: np.ndarray, place: np.ndarray, seed: int = 
         claim, theorem, f"{predicted:.4f}", measured, measured - reach, measured + reach,
         float((1.0 / free[decisions].sum(axis=-1)).mean()), paper, verdict, len(taken) * DRAWS,
         f"{len(taken)} decisions, {DRAWS} draws each; the null is a choice at random",
+    )  # fmt: skip
+
+
+def ahead(learned: np.ndarray, random: np.ndarray) -> Row:
+    """[T, n] shares right in the learned and in a random order: mean over the first quarter of the budget, paired."""
+    k = early(len(learned))
+    lead = intervals.mean((learned[:k].astype(np.float64) - random[:k]).mean(axis=0))
+    return Row(
+        "the learned order tells more than a random one", "Table S3", "above 0", *lead, 0.0, "+0.026",
+        above(lead.low, lead.high, 0.0), learned.shape[1],
+        f"share right, mean over looks 1 .. {k}: {learned[:k].mean():.4f} learned, {random[:k].mean():.4f} random; "
+        "paired",
+    )  # fmt: skip
+
+
+def agreement(own: Sequence[np.ndarray], others: Sequence[np.ndarray], free: Sequence[np.ndarray]) -> Row:
+    """Choices [T, n] of trainings with other seeds after the same looks, and how many places were free: [T, n]."""
+    claim, theorem, paper = "other trainings would look at the same places", "J.2", "0.773 (three seeds)"
+    if not own:
+        note = "one model: name trainings with other seeds (asp-neuro audit a_0.pt --others a_1.pt a_2.pt)"
+        return Row(claim, theorem, "above the null", None, None, None, None, paper, UNCLEAR, 0, note)
+    same, chance = [], []
+    for mine, theirs, n_free in zip(own, others, free, strict=True):
+        open_ = n_free > 1  # where there is a choice
+        count = np.maximum(open_.sum(axis=0), 1)
+        same.append(((mine == theirs) & open_).sum(axis=0) / count)
+        chance.append(np.where(open_, 1.0 / n_free, 0.0).sum(axis=0) / count)
+    found = intervals.mean(np.mean(same, axis=0))  # over scenes: the pairs share them
+    null = float(np.mean(chance))
+    return Row(
+        claim, theorem, "above the null", *found, null, paper, above(found.low, found.high, null),
+        int(sum((n > 1).sum() for n in free)),
+        f"share of decisions, after the same looks, in {len(own)} ordered pairs of trainings; the null is a choice at "
+        "random",
     )  # fmt: skip

@@ -121,8 +121,9 @@ def preservation(found: Rounding) -> Row:
     shown = intervals.share(wrong, proven)
     shares = [100.0 * float(values[-1].mean()) for values in (found.proven, found.same)]
     return Row(
-        "spikes that are proven are those of exact arithmetic", "S18", "0 of the proven", float(wrong), None,
-        None, None, None, UNCLEAR if proven == 0 else counted(wrong), proven,
-        f"whole budgets proven by the guard: {shares[0]:.1f} %, really equal: {shares[1]:.1f} %; "
-        f"with so many, at most {shown.high:.2g} of the proven could be wrong unseen",
+        "spikes that are proven are those of exact arithmetic", "S18", "none of the proven differs",
+        shown.value if proven else None, shown.low, shown.high, None, None,
+        UNCLEAR if proven == 0 else counted(wrong), proven,
+        f"share of the proven stretches that differ; whole budgets proven by the guard: {shares[0]:.1f} %, really "
+        f"equal: {shares[1]:.1f} %",
     )  # fmt: skip

@@ -11,16 +11,11 @@ from itertools import pairwise
 import numpy as np
 
 from asp_neuro.studies.audits import intervals, probes
-from asp_neuro.studies.audits.record import Record
+from asp_neuro.studies.audits.record import Record, early
 from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, above, at_most
 
 SMALL = 0.05  # of the class entropy: what counts as a small gap
 TOLERANCE = 0.03  # nats by which a gain may exceed the one before (the paper's)
-
-
-def early(n_steps: int) -> int:
-    """The number of looks at which early knowledge is compared: a quarter of the budget."""
-    return max(1, n_steps // 4)
 
 
 def sufficiency(record: Record, seed: int = 0) -> Row:
@@ -105,7 +100,7 @@ def log_odds(values: np.ndarray, label: np.ndarray) -> np.ndarray:
 def bayes(record: Record, seed: int = 0) -> Row:
     """Rank correlation of the read-out's log-odds with those of a probe on the summed drives."""
     k = early(record.n_steps)
-    own = record.logits[k - 1]
+    own = record.told[k - 1]
     label = own.argmax(axis=1)
     probe = probes.logits(record.drive_int[:k].sum(axis=0), record.truth, record.n_classes, seed)
     ours, theirs = log_odds(own, label), log_odds(probe, label)

@@ -15,27 +15,40 @@ from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
 from asp_neuro.model.look import Look
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.report import progress
+from asp_neuro.tasks.base import Task
 
 BATCH = 128
 
 
+def early(n_steps: int) -> int:
+    """The number of looks at which early knowledge is compared: a quarter of the budget."""
+    return max(1, n_steps // 4)
+
+
 @dataclass(frozen=True, eq=False)
 class Record:
-    """T observations of n scenes, one target each; rows of every array in the order of the scenes."""
+    """T observations of n scenes; rows of every array in the order of the scenes.
 
-    truth: np.ndarray  # [n] true classes
+    A scene with one target has logits, from which all else follows; of one with many (the points of a cloud) the task
+    tells margin and loss, and rows that speak of a class are left out.
+    """
+
+    truth: np.ndarray  # [n] true classes, or [n, R] of the targets
     place: np.ndarray  # [T, n]
-    logits: np.ndarray  # [T, n, C]
+    logits: np.ndarray | None  # [T, n, C]; None: many targets
     belief: np.ndarray  # [T, n, H]
     membrane: np.ndarray  # [T, n, H] last layer, whole numbers
     drive_int: np.ndarray  # [T, n, D]
     scores: np.ndarray | None = None  # [T, n, M] that places were chosen by; None: the order was given
     free: np.ndarray | None = None  # [T, n, M] bool: what could have been chosen
     hit: np.ndarray | None = None  # [T, n] guard hits, 0 for none; None: nobody looked
+    pooled: np.ndarray | None = None  # [T, n] margins of scenes with many targets
+    lost: np.ndarray | None = None  # [T, n] their losses, in 0 .. 1
 
     def __post_init__(self) -> None:
-        if self.n == 0 or (self.truth < 0).any():
-            raise InputError(f"audit: {self.n} scenes, {int((self.truth < 0).sum())} of them without a known class")
+        unknown = (self.truth.reshape(len(self.truth), -1) < 0).all(axis=1)  # a target alone may be unknown
+        if self.n == 0 or unknown.any():
+            raise InputError(f"audit: {self.n} scenes, {int(unknown.sum())} of them without a known class")
 
     @property
     def n(self) -> int:
@@ -46,23 +59,35 @@ class Record:
         return len(self.place)
 
     @property
+    def told(self) -> np.ndarray:
+        """[T, n, C] logits of the one target."""
+        if self.logits is None:
+            raise InputError("audit: this row is about tasks with one target, a class")
+        return self.logits
+
+    @property
     def n_classes(self) -> int:
-        return int(self.logits.shape[-1])
+        return int(self.told.shape[-1])
 
     @property
     def margins(self) -> np.ndarray:
         """[T, n]"""
-        return margin(self.logits)
+        return margin(self.told) if self.pooled is None else self.pooled
 
     @property
     def right(self) -> np.ndarray:
         """[T, n] bool"""
-        return np.asarray(self.logits.argmax(axis=-1) == self.truth)
+        return np.asarray(self.told.argmax(axis=-1) == self.truth)
+
+    @property
+    def score(self) -> np.ndarray:
+        """[T, n] in 0 .. 1: right or not, or the share of what is not lost."""
+        return self.right.astype(np.float64) if self.lost is None else 1.0 - self.lost
 
     @property
     def probabilities(self) -> np.ndarray:
         """[T, n, C]"""
-        return probabilities(self.logits)
+        return probabilities(self.told)
 
     def recording(self) -> Recording:
         """As certificates read it."""
@@ -92,10 +117,8 @@ def exits(margins: np.ndarray, tau: float) -> Exits:
     return Exits(tau, np.where(crossing == NEVER, len(margins) - 1, crossing), crossing != NEVER)
 
 
-def stacked(parts: Sequence[Sequence[Look]], truth: np.ndarray) -> Record:
-    """Looks of batch after batch, each at full budget."""
-    if any(look.logits.shape[1] != 1 for part in parts for look in part[:1]):
-        raise InputError("audit: the audits are of tasks with one target, a class")
+def stacked(parts: Sequence[Sequence[Look]], truth: np.ndarray, task: Task | None = None) -> Record:
+    """Looks of batch after batch, each at full budget; a task of many targets tells their loss."""
 
     def whole(name: str) -> np.ndarray | None:
         values = [[getattr(look, name) for look in part] for part in parts]
@@ -106,9 +129,18 @@ def stacked(parts: Sequence[Sequence[Look]], truth: np.ndarray) -> Record:
     scores = whole("scores")
     free = None if scores is None else np.concatenate([np.stack([_free(look) for look in part]) for part in parts], 1)
     arrays: dict[str, Any] = {name: whole(name) for name in ("place", "belief", "membrane", "drive_int", "hit")}
-    logits = whole("logits")
-    assert logits is not None
-    return Record(truth=truth, logits=logits[:, :, 0], scores=scores, free=free, **arrays)
+    if all(look.logits.shape[1] == 1 for part in parts for look in part[:1]):
+        logits = whole("logits")
+        assert logits is not None
+        return Record(truth=truth, logits=logits[:, :, 0], scores=scores, free=free, **arrays)
+    assert task is not None
+    ends = np.cumsum([len(part[0].rows) for part in parts])
+    lost = [
+        np.stack([task.loss(look.label, truth[end - len(look.rows) : end]) for look in part])
+        for end, part in zip(ends, parts, strict=True)
+    ]
+    arrays |= {"pooled": whole("margin"), "lost": np.concatenate(lost, axis=1)}
+    return Record(truth=truth, logits=None, scores=scores, free=free, **arrays)
 
 
 def _free(look: Look) -> np.ndarray:
@@ -125,4 +157,4 @@ def record(
     for start in progress(range(0, len(truth), BATCH), label=label):
         part = slice(start, start + BATCH)
         parts.append(perceiver.played(scenes[part], ExitRule(), None if order is None else order[part]).looks)
-    return stacked(parts, truth)
+    return stacked(parts, truth, perceiver.model.task)

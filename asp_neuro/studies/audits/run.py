@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ from asp_neuro.report import progress, say
 from asp_neuro.runtime import deployment, neurobench
 from asp_neuro.scenes.cloud import Chunks
 from asp_neuro.studies.audits import choice, classes, exactness, host, information, selective, stopping
-from asp_neuro.studies.audits.record import BATCH, Record, exits, record
+from asp_neuro.studies.audits.record import BATCH, Record, early, exits, record
 from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, text
 from asp_neuro.studies.deployed import oracle_orders
-from asp_neuro.studies.subjects import Origin, clouds_of
+from asp_neuro.studies.subjects import Origin, clouds_of, demand_alike
 
 PAPERS_THRESHOLD = 0.30  # J.1's operating point, where a model has no exit of its own
 
@@ -43,6 +43,15 @@ class Audited:
     alpha: float
     delta: float
     exit: str  # a sentence
+    others: tuple[Perceiver, ...] = ()  # trainings of the same recipe with other seeds
+
+
+def with_others(audited: Audited, names: Sequence[str | Path]) -> Audited:
+    """The same, beside trainings of the same recipe with other seeds."""
+    found = [opened(name) for name in names]
+    known = [audited, *found]
+    demand_alike([(one.name, one.origin, one.perceiver.classes) for one in known])
+    return dataclasses.replace(audited, others=tuple(one.perceiver for one in found))
 
 
 def opened(name: str | Path | None, threshold: float | None = None) -> Audited:
@@ -76,11 +85,11 @@ def _threshold(tau: float | None, sentence: str) -> tuple[float, str]:
 
 def run(
     name: str | Path | None = None, *, data: str | None = None, up: str | None = None, split: str = "test",
-    limit: int | None = None, threshold: float | None = None, seed: int = 0,
+    limit: int | None = None, threshold: float | None = None, seed: int = 0, others: Sequence[str | Path] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """All rows of a bundle or checkpoint on a split of its data."""
     began = time.process_time()
-    audited = opened(name, threshold)
+    audited = with_others(opened(name, threshold), others)
     say(audited.exit)
     clouds = clouds_of(audited.origin, data, up, split, limit).relabelled(audited.perceiver.classes)
     if len(clouds) < 4:
@@ -99,6 +108,7 @@ def run(
         "exit": audited.exit,
         "seed": seed,
         "rows": [dataclasses.asdict(row) for row in rows],
+        "left_out": left_out(audited.perceiver, clouds.labels),
         **{verdict: verdicts.count(verdict) for verdict in (HOLDS, FAILS, UNCLEAR)},
         "neurobench": neurobench.metrics(audited.perceiver, parts, ExitRule(tau=audited.tau)),
         "cpu_seconds": time.process_time() - began,
@@ -110,11 +120,27 @@ def told(report: dict[str, Any]) -> str:
     rows = [Row(**row) for row in report["rows"]]
     head = f"{report['model']}: {report['n']} clouds, {report['split']} split of {report['source']}; {report['exit']}"
     end = f"{report[HOLDS]} hold, {report[FAILS]} fail, {report[UNCLEAR]} cannot be told from so many clouds"
-    return f"{head}\n\n{text(rows)}\n\n{end}; what each row means: docs/audits.md"
+    missing = "".join(f"\nleft out: {words}" for words in report["left_out"])
+    return f"{head}\n\n{text(rows)}\n{missing}\n{end}; what each row means: docs/audits.md"
+
+
+def left_out(perceiver: Perceiver, truth: np.ndarray) -> list[str]:
+    """Which rows a model's kind cannot have, and why."""
+    said, head = [], perceiver.head
+    if head.neurons.exact(head) is None or head.neurons.drift(head, 1) is None:
+        said.append(f"S17, S18 (drift, proven spikes): neurons of form '{head.form}' have no exact engine or no bound")
+    if not perceiver.spec.policy.mask:
+        said.append("S11 (masking): this policy has no mask to switch off")
+    if np.ndim(truth) > 1:
+        said.append(
+            "S2, S4, S9, S10, S19, S22, S23, J.7, J.9 (information, promises, calibration, classes): "
+            f"a scene of task '{perceiver.spec.task.kind}' has many targets, these rows ask for one class"
+        )
+    return said
 
 
 def rows_of(audited: Audited, scenes: Any, truth: np.ndarray, seed: int = 0) -> list[Row]:
-    """Every row; what a model's kind cannot tell is left out."""
+    """Every row; what a model's kind cannot tell is left out (`left_out`)."""
     perceiver = audited.perceiver
     if len(perceiver.classes) < 2:
         raise InputError("audit: one class only, there is nothing to tell apart")
@@ -124,13 +150,20 @@ def rows_of(audited: Audited, scenes: Any, truth: np.ndarray, seed: int = 0) -> 
     if found is not None:
         rows += [exactness.drift(found), exactness.preservation(found)]
     rows += _stopping(learned, audited, seed)
-    rows += _promises(learned, audited, seed)
+    one_class = learned.logits is not None
+    if one_class:
+        rows += _promises(learned, audited, seed)
     rows += _choices(audited, scenes, learned, seed)
-    rows += _information(audited, scenes, learned, seed)
+    rivals = _rivals(perceiver, scenes, learned, seed)
+    rows.append(choice.ahead(learned.score, rivals["random"].score))
+    rows.append(_agreement(audited, scenes, learned))
+    if one_class:
+        rows += _information(audited, scenes, learned, rivals, seed)
     rows += _host(perceiver, scenes, learned, seed)
-    stop = exits(learned.margins, audited.tau)
-    rows.append(classes.difficulty(learned.right, truth, stop, learned.n_classes, seed))
-    rows.append(classes.separation(learned.belief, truth, seed))
+    if one_class:
+        stop = exits(learned.margins, audited.tau)
+        rows.append(classes.difficulty(learned.right, truth, stop, learned.n_classes, seed))
+        rows.append(classes.separation(learned.belief, truth, seed))
     return rows
 
 
@@ -141,7 +174,7 @@ def _both_forms(perceiver: Perceiver, scenes: Any) -> Iterator[tuple[prefix.Trac
 
 
 def _stopping(learned: Record, audited: Audited, seed: int) -> list[Row]:
-    margins, solvable = learned.margins, learned.right[-1]
+    margins, solvable = learned.margins, learned.score[-1] >= 1.0 - audited.alpha  # one target: right
     stop = exits(margins, audited.tau)
     return [
         stopping.drift(margins, solvable, stop),
@@ -149,7 +182,7 @@ def _stopping(learned: Record, audited: Audited, seed: int) -> list[Row]:
         stopping.censored(solvable, stop),
         stopping.two_modes(stop, learned.n_steps, seed),
         stopping.mean_exit(stop, learned.n_steps),
-        stopping.capacity(learned.right, stop, seed),
+        stopping.capacity(learned.score, stop, seed),
     ]
 
 
@@ -169,28 +202,69 @@ def _choices(audited: Audited, scenes: Any, learned: Record, seed: int) -> list[
         free = record(unmasked, scenes, learned.truth, label="without the mask")
         stops = exits(learned.margins, audited.tau), exits(free.margins, audited.tau)
         rows += [choice.masked(learned.place), choice.unmasked(free.place, spec.scene.n_places)]
-        rows += choice.dissociation((learned.right, free.right), stops)
+        rows += choice.dissociation((learned.score, free.score), stops)
     if learned.scores is not None and learned.free is not None:
         rows.append(choice.gumbel(learned.scores, learned.free, learned.place, seed))
     return rows
 
 
-def _information(audited: Audited, scenes: Any, learned: Record, seed: int) -> list[Row]:
-    perceiver, n = audited.perceiver, learned.n
+def _rivals(perceiver: Perceiver, scenes: Any, learned: Record, seed: int) -> dict[str, Record]:
+    """The same scenes in other orders."""
     n_places, budget = perceiver.spec.scene.n_places, perceiver.budget
     orders = {
-        "random": random_orders(n, n_places, seed)[:, :budget],
-        "farthest-point": fps_orders(n, n_places)[:, :budget],
+        "random": random_orders(learned.n, n_places, seed)[:, :budget],
+        "farthest-point": fps_orders(learned.n, n_places)[:, :budget],
     }
-    records = {name: record(perceiver, scenes, learned.truth, order, f"{name} order") for name, order in orders.items()}
-    rows = [information.sufficiency(learned, seed), information.returns(learned, seed)]
-    if isinstance(scenes, Chunks):
-        starts = progress(range(0, n, BATCH), label="greedy order")
-        best = [oracle_orders(perceiver, scenes[i : i + BATCH], learned.truth[i : i + BATCH]) for i in starts]
-        greedy = record(perceiver, scenes, learned.truth, np.concatenate(best), "greedy order")
-        rows.append(information.amortisation({"learned": learned, **records}, greedy, seed))
-    rows += [information.bayes(learned, seed), information.leak(learned, leaks(perceiver.head), seed)]
-    return rows
+    return {name: record(perceiver, scenes, learned.truth, order, f"{name} order") for name, order in orders.items()}
+
+
+def _agreement(audited: Audited, scenes: Any, learned: Record) -> Row:
+    """What the others would choose where this one was, and this one where they were."""
+    own, theirs, free = [], [], []
+    for other in audited.others:
+        walked = record(other, scenes, learned.truth, label="another training")
+        for guide, place in ((audited.perceiver, walked.place), (other, learned.place)):
+            own.append(place)
+            theirs.append(choices_along(guide, scenes, place))
+            free.append(n_free(place, guide.spec.scene.n_places, guide.spec.policy.mask))
+    return choice.agreement(own, theirs, free)
+
+
+def n_free(place: np.ndarray, n_places: int, mask: bool = True) -> np.ndarray:
+    """Places [T, n] taken one after the other -> [T, n] how many there were to choose from."""
+    left = n_places - np.arange(len(place))[:, None] if mask else np.full((len(place), 1), n_places)
+    return np.broadcast_to(left, place.shape)
+
+
+def choices_along(perceiver: Perceiver, scenes: Any, place: np.ndarray) -> np.ndarray:
+    """[T, n] what a policy would choose at every step of an order [T, n] that somebody else took."""
+    model, parts = perceiver.model, []
+    for start in range(0, place.shape[1], BATCH):
+        part, order = scenes[start : start + BATCH], place[:, start : start + BATCH].T
+        looks = perceiver.played(part, ExitRule(), order).looks
+        batch, chosen = Batch(model, part), []
+        for t, look in enumerate(looks, start=1):
+            chosen.append(model.policy.choose(batch.belief, batch.outlook, batch.visited, t).place)
+            batch.visited[np.arange(len(order)), look.place] = True
+            batch.belief = look.belief
+        parts.append(np.stack(chosen))
+    return np.concatenate(parts, axis=1)
+
+
+def _information(
+    audited: Audited, scenes: Any, learned: Record, rivals: dict[str, Record], seed: int
+) -> list[Row]:  # fmt: skip
+    perceiver, truth = audited.perceiver, learned.truth
+    starts = progress(range(0, learned.n, BATCH), label="greedy order")
+    best = [oracle_orders(perceiver, scenes[i : i + BATCH], truth[i : i + BATCH]) for i in starts]
+    greedy = record(perceiver, scenes, truth, np.concatenate(best), "greedy order")
+    return [
+        information.sufficiency(learned, seed),
+        information.returns(learned, seed),
+        information.amortisation({"learned": learned, **rivals}, greedy, seed),
+        information.bayes(learned, seed),
+        information.leak(learned, leaks(perceiver.head), seed),
+    ]
 
 
 def leaks(head: HeadSpec) -> np.ndarray:
@@ -204,13 +278,18 @@ def _host(perceiver: Perceiver, scenes: Any, learned: Record, seed: int) -> list
     embeddings = _embeddings(perceiver, scenes, n_places)
     order = random_orders(learned.n, n_places, seed)[:, : perceiver.budget]
     rows = [host.lazy(embeddings, order, learned.place.T)]
+    pair, how = misdescribed(scenes)
+    fresh = record(perceiver, pair.seen, learned.truth, label="own descriptors")
+    stale = record(with_descriptors_of(perceiver), pair, learned.truth, label="stale descriptors")
+    k = early(learned.n_steps)
+    return [*rows, host.descriptors(fresh.score[k - 1], stale.score[k - 1], k, how)]
+
+
+def misdescribed(scenes: Any) -> tuple[Pair, str]:
+    """Scenes of the same classes with descriptors that are not theirs, and how that came about."""
     if isinstance(scenes, Chunks):
-        turned = quarter_turn(scenes)
-        fresh = record(perceiver, turned, learned.truth, label="turned")
-        stale = record(with_descriptors_of(perceiver), Pair(turned, scenes), learned.truth, label="stale descriptors")
-        k = information.early(learned.n_steps)
-        rows.append(host.descriptors(fresh.right[k - 1], stale.right[k - 1], k, "a quarter turn about the up axis"))
-    return rows
+        return Pair(quarter_turn(scenes), scenes), "a quarter turn about the up axis"
+    return Pair(scenes, scenes[np.roll(np.arange(len(scenes)), 1)]), "descriptors of another scene"
 
 
 def _embeddings(perceiver: Perceiver, scenes: Any, n_places: int) -> np.ndarray:
