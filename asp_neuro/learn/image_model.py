@@ -96,6 +96,7 @@ class ImageModel(Model):
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
         self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)
+        self.points, self.task = None, None  # no dense part
         self.value = nn.Linear(how.neurons, 1)
         self.mask = how.mask
         self.grid = GridRows(n_classes, how.neurons, behind=True)  # of the read-out

@@ -123,8 +123,8 @@ class ModelRecipe:
     first_look: int = 0  # units of a scorer for the first chunk alone, which sees the cloud's outline; 0: none
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again
-    hidden: tuple[str, ...] = plain.later(())  # descriptors that the policy does not see (`DESCRIPTORS`, J.11)
     conv_widths: tuple[int, int, int] = plain.later((8, 16, 32))  # of the three convolutions of a glimpse, for images
+    hidden: tuple[str, ...] = plain.later(())  # descriptors that the policy does not see (`DESCRIPTORS`, J.11)
 
     def __post_init__(self) -> None:
         for name in ("width", "neurons", "layers", "policy_width"):
@@ -193,11 +193,11 @@ class TrainRecipe:
     distillation: float = 0.0  # weight of a teacher's soft targets
     distillation_temperature: float = 2.0
     headroom: float = 2.0  # of the integer state over the largest membrane seen
-    given_order: str = plain.later("random")  # what `random_share` takes; "fps_order" with a share of 1: no loop (J.4)
     policy_gradient: float = plain.later(0.0)  # weight of the score-function gradient, for images; 0: Gumbel-softmax
     entropy: float = plain.later(0.0)  # weight of the policy's entropy beside it, falling to nothing
     guided: float = plain.later(0.0)  # share of the run in which images are read brightest place first, with noise
     epoch_steps: int = plain.later(0)  # batches an epoch, of images that are drawn anew; 0: all images once
+    given_order: str = plain.later("random")  # what `random_share` takes; "fps_order" with a share of 1: no loop (J.4)
     own_steps: int = plain.later(1400)  # at least, on a folder of one's own clouds: epochs follow; 0: `epochs` as it is
 
     def __post_init__(self) -> None:

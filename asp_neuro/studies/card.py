@@ -151,11 +151,6 @@ def card(name: str, data: str | None) -> str:
     return "\n".join([*lines, "", "Known limits:", "", *(f"- {limit}" for limit in limits)])
 
 
-def look(name: str) -> str:
-    """Where the page to look at is."""
-    return f"To look at it: [reports/{name}.html](../../reports/{name}.html), once `make reports` has written it."
-
-
 def inputs_of(how: Settings) -> str:
     if not isinstance(how, Gaze):
         return f"{how.n_points} points a cloud"
@@ -172,6 +167,11 @@ def limits_of(name: str, how: Settings) -> Sequence[str]:
     if not name.startswith("modelnet"):
         return LIMITS
     return [*LIMITS, ON_AXES if how.axes else ALIGNED, *MODELNET]
+
+
+def look(name: str) -> str:
+    """Where the page to look at is."""
+    return f"To look at it: [reports/{name}.html](../../reports/{name}.html), once `make reports` has written it."
 
 
 def rows_of(text: str) -> dict[str, str]:

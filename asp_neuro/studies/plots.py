@@ -127,7 +127,7 @@ def fixations(
     rule: ExitRule | None = None,
 ) -> Path:
     """One image with its fixations and what each glimpse covers, what was seen of it, the margin, and the belief."""
-    drawn, (left, seen, margins, belief) = figure(4)
+    drawn, (left, seen, margins, belief) = figure(4, 3.75, 3.6)
     shown = images.pixels[0].transpose(1, 2, 0)
     extent = (0, how.size, how.size, 0)
     for axis, pixels, name in ((left, shown, title or classes[answer.label]), (seen, seen_of(images, how, answer), "")):
@@ -146,7 +146,7 @@ def _draw_fixations(axis: Any, how: Gaze, answer: Answer) -> None:
     from matplotlib.patches import Rectangle
 
     at = how.centres[list(answer.order)]
-    colours = colormaps["plasma"](np.linspace(0.25, 0.95, max(len(at), 2)))
+    colours = colormaps["plasma"](np.linspace(0.95, 0.45, max(len(at), 2)))
     axis.plot(*how.centres.T, color="#5f7f9f", marker=".", markersize=2, linestyle="none")
     axis.plot(*at.T, color="white", linewidth=1.0, alpha=0.7)
     width = how.grid * how.scales[0]
@@ -175,9 +175,9 @@ def seen_of(images: Images, how: Gaze, answer: Answer) -> np.ndarray:
 
 
 def _draw_belief(axis: Any, answer: Answer, classes: tuple[str, ...]) -> None:
-    """The probabilities of the classes at the stop, the ten likeliest."""
+    """The probabilities of the classes at the stop, the six likeliest."""
     shares = np.asarray(answer.probabilities)
-    best = np.argsort(-shares, kind="stable")[:10]
+    best = np.argsort(-shares, kind="stable")[:6]
     axis.barh(np.arange(len(best)), shares[best], color=[BLUE if i == answer.label else GREY for i in best])
     axis.set_yticks(np.arange(len(best)), [classes[i] for i in best])
     axis.invert_yaxis()
