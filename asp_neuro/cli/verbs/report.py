@@ -46,6 +46,7 @@ def report(args: argparse.Namespace) -> Result:
     """A bundle as one HTML file to look at, offline: objects, curves, promise, robustness, audits, energy, fit."""
     from asp_neuro.data import CloudSet
     from asp_neuro.runtime import deployment, part_samples, parts
+    from asp_neuro.scenes.cloud_encoder import CloudSpec
     from asp_neuro.studies.audits import run as audits
     from asp_neuro.studies.page import contents, html
     from asp_neuro.tasks.parts import PartsSpec
@@ -68,7 +69,7 @@ def report(args: argparse.Namespace) -> Result:
             seed=args.seed,
         )  # fmt: skip
     about = contents.Subject(args.split, clouds.source, len(clouds), *_options(args))
-    robust = not args.no_robust and isinstance(clouds, CloudSet)
+    robust = not args.no_robust and isinstance(deployed.bundle.model.scene, CloudSpec) and isinstance(clouds, CloudSet)
     told = html.write(args.out, contents.gather(deployed, clouds, about, rule, sentence, audit, robust))
     return Result(told, f"{told['out']}: {told['bytes']} bytes, opens offline in a browser")
 

@@ -23,6 +23,7 @@ from asp_neuro.report import progress, say
 from asp_neuro.runtime import deployment, neurobench
 from asp_neuro.runtime.part_samples import labelled_parts
 from asp_neuro.scenes.cloud import Chunks
+from asp_neuro.scenes.cloud_encoder import CloudSpec
 from asp_neuro.studies.audits import choice, classes, exactness, host, information, selective, stopping
 from asp_neuro.studies.audits.record import BATCH, Record, early, exits, record
 from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, text
@@ -46,6 +47,7 @@ class Audited:
     delta: float
     exit: str  # a sentence
     others: tuple[Perceiver, ...] = ()  # trainings of the same recipe with other seeds
+    deployed: deployment.Deployed | None = None  # None: a checkpoint
 
 
 def with_others(audited: Audited, names: Sequence[str | Path]) -> Audited:
@@ -61,12 +63,16 @@ def opened(name: str | Path | None, threshold: float | None = None) -> Audited:
     if name is not None and Path(name).suffix == ".pt":
         return _trained(name, threshold)
     deployed = deployment.open_bundle(name)
-    origin = Origin(deployed.bundle.recipe, deployed.chunking)
+    scene = deployed.bundle.model.scene
+    how: Any = scene.chunking if isinstance(scene, CloudSpec) else None  # others are read by `deployment`
+    origin = Origin(deployed.bundle.recipe, how)
     rule, sentence = deployment.exit_rule(deployed, threshold=threshold, uncertified=True)
     found = deployed.certificate
     levels = (0.05, 0.05) if found is None else (found.alpha, found.delta)
     tau, sentence = _threshold(rule.tau, sentence)
-    return Audited(deployed.name, deployed.perceiver, origin, deployed.sha256, tau, *levels, sentence)
+    return Audited(
+        deployed.name, deployed.perceiver, origin, deployed.sha256, tau, *levels, sentence, deployed=deployed
+    )
 
 
 def _trained(name: str | Path, threshold: float | None) -> Audited:
@@ -123,6 +129,11 @@ def _samples(audited: Audited, data: str | None, up: str | None, split: str, lim
     if isinstance(spec.task, PartsSpec):
         say(f"this reads the {split} split; rows are about the category, which the model is not told")
         return labelled_parts(spec, origin.recipe["data"], data, split, up, limit, told=False)
+    if not isinstance(spec.scene, CloudSpec):
+        if audited.deployed is None:
+            raise UsageError(f"a checkpoint of scenes of kind '{spec.scene.kind}': export it, and audit the bundle")
+        say(f"this reads the {split} split; log it, with what for")
+        return deployment.clouds_of(audited.deployed, data, split, up, limit)
     return clouds_of(origin, data, up, split, limit).relabelled(audited.perceiver.classes)
 
 

@@ -112,7 +112,7 @@ def shown(
             "order": place.tolist(),
             "margins": np.round(margins[:, at], 4).tolist(),
             "shares": np.round(beliefs(perceiver, looks, at, each), 4).tolist(),
-            "picture": None if draw is None else draw(batch, at, place, each),
+            "picture": None if draw is None else draw(perceiver.spec.scene, batch, at, place, each),
         })  # fmt: skip
     return found
 

@@ -113,6 +113,7 @@
     byLabel = Boolean(object.picture && object.picture.labels);
     paint.textContent = byLabel ? "by label" : "by look";
     [...strip.querySelectorAll("button")].forEach((one, n) => one.setAttribute("aria-selected", n === at));
+    turn.hidden = !(object.picture && object.picture.kind === "cloud");
     paint.hidden = !(object.picture && object.picture.labels);
     slider.max = object.order.length;
     slider.value = object.stop;
