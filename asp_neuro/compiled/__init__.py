@@ -5,6 +5,7 @@
     descriptors    of scenes.cloud.descriptors
     embed          of scenes.cloud_encoder.CloudView.embed
     step           of model.mixer.Mixer.step, for few scenes
+    layer          of heads.soft.fast.FastHead.observe, for few scenes
     shape          of scenes.cloud_statistics._shape
     spans          of scenes.cloud_statistics._spans
 
@@ -19,7 +20,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 6  # of kernels.c
+VERSION = 7  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 
