@@ -7,7 +7,7 @@
                        task), settings (JSON), and their arrays under the paths of their declaration
     asp/golden/        golden vectors
     asp/about/         licence, recipe, record, versions (JSON)
-    asp/exit/          familiarity, plan, certificate, origin (JSON), outside the model's hash
+    asp/exit/          familiarity, plan, certificate, points, origin (JSON), outside the model's hash
 
 No group has more than 8 entries, which HDF5 would store in another way.
 """
@@ -34,7 +34,9 @@ from asp_neuro.model.spec import ModelSpec
 NAME = "asp-neuro bundle"
 HASH = "asp/model_sha256"
 ABOUT = {name: f"asp/about/{name}" for name in ("licence", "recipe", "record", "versions")}
-EXIT = {name: f"asp/exit/{name}" for name in ("familiarity", "plan", "certificate", "origin")}  # outside `model_sha256`
+EXIT = {
+    name: f"asp/exit/{name}" for name in ("familiarity", "plan", "certificate", "points", "origin")
+}  # outside `model_sha256`
 SECTIONS = ("scene", "mixer", "policy", "task")
 KINDS: dict[str, Mapping[str, Any]] = {"scene": scenes.KINDS, "task": tasks.KINDS}  # those that have several
 PLAIN_SECTIONS = {"mixer": MixerSpec, "policy": PolicySpec}

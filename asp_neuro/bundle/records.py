@@ -12,6 +12,7 @@ import numpy as np
 from asp_neuro import plain
 from asp_neuro.bundle.origin import read_origin
 from asp_neuro.certify import Certificate, Plan
+from asp_neuro.certify.part_promise import PartPromise
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.sections import Array, leaf
 from asp_neuro.heads.bits import DRIVE_MAX, STATE_MAX, STATE_MIN
@@ -48,12 +49,13 @@ class Bundle:
     plan: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
     familiarity: dict[str, Any] | None = None  # None: no cloud is called unfamiliar
+    points: dict[str, Any] | None = None  # what is promised of points (`certify/part_promise.py`)
     origin: dict[str, Any] | None = None  # own data, used calibration clouds (`origin.py`)
 
     def __post_init__(self) -> None:
-        for name in ("recipe", "record", "versions", "plan", "certificate", "familiarity", "origin"):
+        for name in ("recipe", "record", "versions", "plan", "certificate", "familiarity", "points", "origin"):
             value = getattr(self, name)
-            if value is None and name in ("plan", "certificate", "familiarity", "origin"):
+            if value is None and name in ("plan", "certificate", "familiarity", "points", "origin"):
                 continue
             if not isinstance(value, dict):
                 raise ConfigError(f"{name} is a {type(value).__name__}, expected a table")
@@ -124,6 +126,8 @@ def _check_promises(bundle: Bundle) -> None:
     """Familiarity, plan and certificate are whole: keys, types, own hashes. Whether they hold is asked at use."""
     if bundle.familiarity is not None:
         _check_familiarity(bundle)
+    if bundle.points is not None:
+        PartPromise.from_dict(bundle.points)
     if bundle.plan is None and bundle.certificate is None:
         return
     if bundle.plan is None:
@@ -135,7 +139,7 @@ def _check_promises(bundle: Bundle) -> None:
 
 def _check_familiarity(bundle: Bundle) -> None:
     known, scene = Familiarity.from_dict(bundle.familiarity), with_statistics(bundle.model.scene)
-    if known.statistics != (() if scene is None else tuple(scene.words)):
+    if known.statistics != (() if scene is None else tuple(scene.words)[: len(known.statistics)]):  # later ones follow
         raise ConfigError(f"familiarity: {len(known.statistics)} statistics, of which this kind of scene has others")
     if max(known.owners) >= len(bundle.classes):
         raise ConfigError(f"familiarity: class {max(known.owners)} of {len(bundle.classes)}")

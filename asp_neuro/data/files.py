@@ -66,8 +66,10 @@ def read_cloud(
     return take_file(path, Sampling(n_points), up=up, seed=seed, drop_invalid=drop_invalid).points
 
 
-def take_file(path: str | Path, how: Sampling, *, up: str = "y", seed: int = 0, drop_invalid: bool = False) -> Intake:
-    """The cloud in one file ('-': standard input), and what became of it on the way in."""
+def take_file(
+    path: str | Path, how: Sampling, *, up: str = "y", seed: int = 0, drop_invalid: bool = False, every: bool = False
+) -> Intake:
+    """The cloud in one file ('-': standard input), and what became of it on the way in; `every`: with all its rows."""
     path = Path(path)
     check_up(up)
     check_numbers(how.n_points, seed)
@@ -75,8 +77,8 @@ def take_file(path: str | Path, how: Sampling, *, up: str = "y", seed: int = 0, 
     if isinstance(content, Mesh):
         n = how.n_points * (SPARE if how.even else 1)
         points = _sample(path, Mesh(to_y_up(content.vertices, up), content.faces), n, seed)
-        return take(points, replace(how, strays=None), where=str(path))  # on a surface nothing strays
-    taken = take(content.points, how, up=up, drop_invalid=drop_invalid, seed=seed, where=str(path))
+        return take(points, replace(how, strays=None), where=str(path), every=every)  # on a surface nothing strays
+    taken = take(content.points, how, up=up, drop_invalid=drop_invalid, seed=seed, where=str(path), every=every)
     return replace(taken, notes=(*content.notes, *taken.notes))
 
 

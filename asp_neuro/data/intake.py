@@ -63,17 +63,20 @@ class Intake:
     dropped: int = 0  # points that were NaN or inf, or zeros for no return
     removed: int = 0  # points that cleaning took for strays
     notes: tuple[str, ...] = ()  # sentences: what was not taken as it came
+    every: np.ndarray | None = None  # [P, 3] float64, if asked for: every row that was given, where `points` lie
 
 
 def take(
-    given: Any, how: Sampling, *, up: str = "y", drop_invalid: bool = False, seed: int = 0, where: str = "the cloud"
-) -> Intake:
+    given: Any, how: Sampling, *, up: str = "y", drop_invalid: bool = False, seed: int = 0, where: str = "the cloud",
+    every: bool = False,
+) -> Intake:  # fmt: skip
     """One cloud -> n_points points, y up.
 
     given         [P, 3], with further columns, [h, w, 3] (with drop_invalid), or a structured array with x, y, z
     drop_invalid  leave out points that are NaN or inf, which is how a sensor says that nothing came back
     seed          of the draw, where there are more points than n_points
     where         what an error calls the cloud
+    every         keep all rows too, in the same frame (NaN where they were)
     """
     check_up(up)
     rows, notes = _rows(given, where, drop_invalid)
@@ -85,16 +88,19 @@ def take(
     _check_distinct(cloud, how.least, where)
     dropped, zeros, removed = len(rows) - len(valid), len(valid) - len(there), len(there) - len(kept)
     notes += [*_told(dropped, zeros, removed, len(kept), how.n_points), *_lattice(thinned)]
-    return Intake(cloud, dropped + zeros, removed, tuple(notes))
+    kept_rows = to_y_up(rows, up).astype(np.float64) - _middle(thinned) if every else None
+    return Intake(cloud, dropped + zeros, removed, tuple(notes), kept_rows)
 
 
-def take_all(given: Any, how: Chunking, *, up: str = "y", drop_invalid: bool = False) -> tuple[list[Intake], bool]:
+def take_all(
+    given: Any, how: Chunking, *, up: str = "y", drop_invalid: bool = False, every: bool = False
+) -> tuple[list[Intake], bool]:
     """What a user passes to a model: one cloud or several (a list, or [n, P, 3]); and whether it was one."""
     clouds, where = several(given, drop_invalid)
     if clouds is None:
-        return [take(given, sampling_of(how), up=up, drop_invalid=drop_invalid)], True
+        return [take(given, sampling_of(how), up=up, drop_invalid=drop_invalid, every=every)], True
     taken = [
-        take(cloud, sampling_of(how), up=up, drop_invalid=drop_invalid, where=f"cloud {i}{where}")
+        take(cloud, sampling_of(how), up=up, drop_invalid=drop_invalid, where=f"cloud {i}{where}", every=every)
         for i, cloud in enumerate(clouds)
     ]
     return taken, False
@@ -312,13 +318,16 @@ def draw(n: int, k: int, seed: int = 0) -> np.ndarray:
 def rounded(points: np.ndarray) -> np.ndarray:
     """[..., P, 3] -> float32; a cloud far from the origin (map coordinates) is first moved there, in float64."""
     wide = np.asarray(points, dtype=np.float64)
-    planes = np.ascontiguousarray(wide.swapaxes(-1, -2))  # along which minima are many times as quick
+    return (wide - _middle(wide)).astype(np.float32)
+
+
+def _middle(points: np.ndarray) -> np.ndarray:
+    """[..., P, 3] -> [..., 1, 3]: by how much a cloud is moved, 0 where it lies near the origin."""
+    planes = np.ascontiguousarray(points.swapaxes(-1, -2), dtype=np.float64)  # along which minima are quick
     low, high = planes.min(axis=-1)[..., None, :], planes.max(axis=-1)[..., None, :]
     size = (high - low).max(axis=-1, keepdims=True)
     far = np.maximum(-low, high).max(axis=-1, keepdims=True) > FAR * size
-    if far.any():
-        wide = wide - np.where(far, (low + high) / 2, 0.0)
-    return wide.astype(np.float32)
+    return np.where(far, (low + high) / 2, 0.0)
 
 
 def _check_distinct(cloud: np.ndarray, least: int, where: str) -> None:

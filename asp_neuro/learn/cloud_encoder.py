@@ -331,6 +331,10 @@ class Encoder(nn.Module):
 
     def on_grid(self, points: Tensor, members: Tensor, lists: Tensor) -> Tensor:
         """As `forward`; embeddings are whole numbers of 8 bits."""
+        return self.pool_on_grid(self.tokens_on_grid(points, members), lists)
+
+    def tokens_on_grid(self, points: Tensor, members: Tensor) -> Tensor:
+        """As `tokens`: sums of the last map [b, G, w] without their bias, not yet rounded (`activations`)."""
         rows = self.rows()
         weights = {name: one.scaled() for name, one in rows.items()}
         near = grouped_points((points * GRID).round(), members)  # [3, b, G, K]
@@ -342,11 +346,21 @@ class Encoder(nn.Module):
         scale = (2.0 ** -rows["token_in"].shift.double()).float()
         token = F.linear(to_range(grouped, 0.0, UNSIGNED_MAX), *weights["token_in"])
         token = to_range(token + to_range(told, -math.inf, math.inf) * scale, 0.0, UNSIGNED_MAX)
-        weight, bias = weights["token_out"]
-        pooled = largest_of(F.linear(token, weight), lists) + bias
+        return F.linear(token, weights["token_out"][0])
+
+    def activations(self, tokens: Tensor) -> Tensor:
+        """Sums of `tokens_on_grid` -> whole numbers of 8 bits."""
+        return to_range(tokens + self._row("token_out").scaled()[1], 0.0, UNSIGNED_MAX)
+
+    def pool_on_grid(self, tokens: Tensor, lists: Tensor) -> Tensor:
+        """As `pool`, of `tokens_on_grid`."""
+        pooled = largest_of(tokens, lists) + self._row("token_out").scaled()[1]
         if self.chunk is None:
             return to_range(pooled, -SIGNED_MAX, SIGNED_MAX)
-        return to_range(F.linear(to_range(pooled, 0.0, UNSIGNED_MAX), *weights["chunk"]), 0.0, UNSIGNED_MAX)
+        return to_range(F.linear(to_range(pooled, 0.0, UNSIGNED_MAX), *self._row("chunk").scaled()), 0.0, UNSIGNED_MAX)
+
+    def _row(self, name: str) -> Rows:
+        return self.grid[name].rows(*self.maps()[name])
 
     def _geometry(self, centre: Tensor, offset: Tensor) -> Tensor:
         """Centres [b, G, 3] and offsets [3, b, G, K], whole numbers -> [b, G, 3 or 33]."""

@@ -19,23 +19,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from asp_neuro.errors import ConfigError
+from asp_neuro.grid.arithmetic import UNSIGNED_MAX
 from asp_neuro.grid.sections import Affine
 from asp_neuro.heads.spec import FORMS
 from asp_neuro.learn.cloud_encoder import Encoder
 from asp_neuro.learn.grid import GridRows, Ranges, instead, norm_ints
 from asp_neuro.learn.heads import new_head
 from asp_neuro.learn.mixer import Mixer
+from asp_neuro.learn.parts import Points
 from asp_neuro.learn.policy import Policy
-from asp_neuro.learn.recipe import HeadRecipe, ModelRecipe
+from asp_neuro.learn.recipe import HeadRecipe, ModelRecipe, PartsRecipe
 from asp_neuro.learn.soft_head import Folded, State
 from asp_neuro.model.belief import Belief
 from asp_neuro.model.mixer import Mixer as DeployedMixer
 from asp_neuro.model.policy import VISITED
 from asp_neuro.model.policy import Policy as DeployedPolicy
 from asp_neuro.model.spec import ModelSpec
+from asp_neuro.scenes.base import SceneSpec
 from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.cloud_encoder import BOUND, CloudSpec
 from asp_neuro.tasks.classify import Classify, ClassifySpec
+from asp_neuro.tasks.parts import PartsSpec
 
 
 class Batch(NamedTuple):
@@ -47,6 +52,9 @@ class Batch(NamedTuple):
     descriptors: Tensor  # [b, M, 8]
     labels: Tensor  # [b] int64
 
+    def part(self, which: slice) -> Batch:
+        return Batch(*(one[which] for one in self))
+
 
 class Sight(NamedTuple):
     """What every chunk of a cloud would show: the mixer's gates and the policy's geometry."""
@@ -55,6 +63,16 @@ class Sight(NamedTuple):
     geometry: Tensor  # [b, M, d]
     first: Tensor | None = None  # [b, M] scores of the first look, if it has a scorer of its own
     deployed: Deployed | None = None  # in deploy mode: who computes the values
+    tokens: Tensor | None = None  # [b, G, w] of the groups, for a task that asks for points
+    embedding: Tensor | None = None  # [b, M, D] likewise
+
+    def at(self, choice: Tensor) -> Tensor:
+        """One-hot choice [b, M] -> gates [b, 4 D]."""
+        return (choice.unsqueeze(1) @ self.gates).squeeze(1)
+
+    def along(self, choices: Tensor) -> Tensor:
+        """One-hot choices [T, b, M] -> gates [T, b, 4 D]."""
+        return (choices.transpose(0, 1) @ self.gates).transpose(0, 1)
 
 
 class Deployed(NamedTuple):
@@ -115,7 +133,11 @@ Choose = Callable[[Episode], Tensor]  # -> one-hot choice [b, M]
 class Model(nn.Module):
     """All trained parts."""
 
-    def __init__(self, how: ModelRecipe, n_classes: int, head: HeadRecipe | None = None) -> None:
+    descriptor_bound = BOUND
+
+    def __init__(
+        self, how: ModelRecipe, n_classes: int, head: HeadRecipe | None = None, task: object | None = None
+    ) -> None:
         super().__init__()
         token_width = how.token_width or how.width
         self.encoder = Encoder(how.edge_widths, token_width, how.width if how.chunk_layer else 0, how.moments)
@@ -125,6 +147,13 @@ class Model(nn.Module):
         self.belief_norm = nn.LayerNorm(how.neurons)
         self.readout = nn.Linear(how.neurons, n_classes)
         self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look, how.hidden)
+        self.points, self.task = None, task
+        if isinstance(task, PartsRecipe):
+            if not how.chunk_layer:
+                raise ConfigError('task.kind = "parts" needs model.chunk_layer = true')
+            if len(task.parts) != n_classes:
+                raise ConfigError(f"task.parts has {len(task.parts)} categories, the data have {n_classes}")
+            self.points = Points(token_width, how.width, how.neurons, task.hidden, task.parts)
         self.mask = how.mask
         self.grid = GridRows(n_classes, how.neurons, behind=True)  # of the read-out
         self.register_buffer("grid_fixed", torch.tensor(0))
@@ -156,20 +185,34 @@ class Model(nn.Module):
         return bool(self.grid_fixed) and self.head.has_scales
 
     @torch.no_grad()
-    def fix_host_scales(self, batches: Iterable[Batch]) -> None:
-        """Choose units and shifts of the host from activations on training data. Done once, in float mode."""
-        seen, training = Ranges(), self.training
+    def fix_host_scales(self, batches: Iterable[Batch], points: Callable[[Model], None] | None = None) -> None:
+        """Choose units and shifts of the host from activations on training data. Done once, in float mode.
+
+        `points` shows the dense part, if there is one, some points.
+        """
+        training = self.training
         self.eval()
-        self.encoder.ranges = self.mixer.ranges = seen
-        for batch in batches:
-            self.look(batch)
-        self.encoder.ranges = self.mixer.ranges = None
+        seen = self.note_ranges(batches)
+        if self.points is not None and points is not None:
+            self.points.ranges = seen
+            points(self)
+            self.points.ranges = None
         self.train(training)
         self.encoder.fix_scales(seen)
         self.mixer.fix_scales(seen)
         self.policy.fix_scales()
+        if self.points is not None:
+            self.points.fix_scales(seen, seen.unit("pooled", UNSIGNED_MAX), seen.unit("embedding", UNSIGNED_MAX))
         self.grid.fix(self.readout.weight, self.readout.bias, 1.0, 1.0)
         self.grid_fixed.fill_(1)
+
+    def note_ranges(self, batches: Iterable[Batch]) -> Ranges:
+        """The largest activations of encoder and mixer."""
+        self.encoder.ranges = self.mixer.ranges = seen = Ranges()
+        for batch in batches:
+            self.look(batch)
+        self.encoder.ranges = self.mixer.ranges = None
+        return seen
 
     @torch.no_grad()
     def spec(self, how: Chunking, classes: tuple[str, ...]) -> ModelSpec:
@@ -178,15 +221,25 @@ class Model(nn.Module):
         scene = CloudSpec(
             **{name: one.matrix() if one.bias is None else one.affine() for name, one in rows.items()}, chunking=how
         )
+        return self.spec_of(scene, classes, how.n_chunks)
+
+    def spec_of(self, scene: SceneSpec, classes: tuple[str, ...], budget: int) -> ModelSpec:
+        """With a scene of any kind."""
         return ModelSpec(
             scene=scene,
             mixer=self.mixer.spec(),
             head=self.head.spec(),
             belief=norm_ints(self.belief_norm.weight, self.belief_norm.bias),
             policy=self.policy.spec(self.mask),
-            task=ClassifySpec(self._readout(), classes),
-            budget=how.n_chunks,
+            task=self._task_spec(classes),
+            budget=budget,
         )
+
+    def _task_spec(self, classes: tuple[str, ...]) -> ClassifySpec | PartsSpec:
+        if self.points is None:
+            return ClassifySpec(self._readout(), classes)
+        assert isinstance(self.task, PartsRecipe)
+        return self.points.spec(self._readout(), classes, self.task.near, self.task.asked, self.task.quantile)
 
     def _readout(self) -> Affine:
         return self.grid.rows(self.readout.weight, self.readout.bias).affine()
@@ -200,7 +253,7 @@ class Model(nn.Module):
         return Deployed(
             DeployedMixer(self.mixer.spec()),
             belief,
-            DeployedPolicy(self.policy.spec(self.mask), belief.bound, BOUND),
+            DeployedPolicy(self.policy.spec(self.mask), belief.bound, self.descriptor_bound),
             task.task(belief.bound),
         )
 
@@ -208,24 +261,28 @@ class Model(nn.Module):
         descriptors = batch.descriptors
         geometry, first = self.policy.geometry(descriptors), self.policy.first_scores(descriptors)
         if not self.deploy:
-            embedding = self.encoder(batch.points, batch.members, batch.lists)  # [b, M, D]
-            return Sight(self.mixer.gates(embedding), geometry, first)
+            tokens = self.encoder.tokens(batch.points, batch.members)
+            embedding = self.encoder.pool(tokens, batch.lists)  # [b, M, D]
+            sight = Sight(self.mixer.gates(embedding), geometry, first)
+            return sight if self.points is None else sight._replace(tokens=F.relu(tokens), embedding=embedding)
         deployed = self._deployed()
-        embedding = self.encoder.on_grid(batch.points, batch.members, batch.lists)
+        raw = self.encoder.tokens_on_grid(batch.points, batch.members)
+        embedding = self.encoder.pool_on_grid(raw, batch.lists)
         outlook = deployed.policy.outlook(descriptors.double().numpy())
         return Sight(
             self.mixer.gates_on_grid(embedding, deployed.mixer),
             instead(geometry.double(), outlook.geometry),
             None if first is None else instead(first.double(), outlook.first),
             deployed,
+            *((None, None) if self.points is None else (self.encoder.activations(raw), embedding)),
         )
 
     def begin(self, sight: Sight) -> Episode:
-        b, m = sight.gates.shape[:2]
+        b, m = sight.geometry.shape[:2]
         folded, state = self.head.fold(), self.head.start(b)
-        carry = sight.gates.new_zeros(b, self.mixer.width)
+        carry = sight.geometry.new_zeros(b, self.mixer.width)
         belief = self.belief(state, folded, sight.deployed)
-        return Episode(sight, folded, carry, state, belief, sight.gates.new_zeros(b, m), mask=self.mask)
+        return Episode(sight, folded, carry, state, belief, sight.geometry.new_zeros(b, m), mask=self.mask)
 
     def belief(self, state: State, folded: list[Folded], deployed: Deployed | None) -> Tensor:
         """LayerNorm of the last layer's membrane, in float units."""
@@ -258,7 +315,7 @@ class Model(nn.Module):
     def observe(self, episode: Episode, choice: Tensor) -> None:
         """Take the chosen chunk [b, M] one-hot: advances `episode`."""
         deployed = episode.sight.deployed
-        gates = (choice.unsqueeze(1) @ episode.sight.gates).squeeze(1)
+        gates = episode.sight.at(choice)
         episode.drive, episode.carry = self.step(episode.carry, gates, deployed)
         episode.state = self.head.step(episode.drive, episode.state, episode.folded)
         episode.belief = self.belief(episode.state, episode.folded, deployed)
@@ -310,7 +367,7 @@ class Model(nn.Module):
         An episode that is played with gradients has some hundred nodes a step, this a few.
         """
         deployed = sight.deployed is not None
-        gates = (choices.transpose(0, 1) @ sight.gates).transpose(0, 1)  # [T, b, 4 D]
+        gates = sight.along(choices)  # [T, b, 4 D]
         drives = self.mixer.scan_on_grid(gates, played.drives, played.carries) if deployed else self.mixer.scan(gates)
         folded = self.head.fold()
         membranes, fired, _ = self.head.run(drives, self.head.start(choices.shape[1]), folded)

@@ -2,7 +2,7 @@
 
     name, seed
     [data]      which data set, which of its splits
-    [scene]     kind = "cloud": how a cloud is cut into chunks
+    [scene]     kind = "cloud": how a cloud is cut into chunks; "image": how an image is looked at
     [task]      kind = "classify": what is asked about a scene
     [model]     widths and options of the network
     [head]      form of neuron
@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from asp_neuro import plain
-from asp_neuro.data import CARVES, RANDOM
+from asp_neuro.data import CARVES, PART_CARVES, PART_NAMES, RANDOM
 from asp_neuro.errors import ConfigError, MissingError, nearest
 from asp_neuro.heads.spec import FORMS, SOFT
 from asp_neuro.heads.stock.layer import EXP_MAX
 from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.cloud import DESCRIPTORS, Chunking
+from asp_neuro.scenes.image import Gaze
 
 SEEDS = 2**32
 HELD_OUT = ("validation", "calibration")  # carved from the training data: to choose by, and to certify with
@@ -60,7 +61,7 @@ OLD_KEYS = {
 }
 
 # Limits of the numbers in [train].
-SHARES = ("label_smoothing", "random_share", "mixup", "ema_decay", "warmup")  # below 1; random_share may be 1
+SHARES = ("label_smoothing", "random_share", "mixup", "ema_decay", "warmup", "guided")  # below 1; random_share may be 1
 ABOVE_ZERO = (
     "learning_rate",
     "policy_learning_rate_factor",
@@ -81,6 +82,9 @@ AT_LEAST_ZERO = (
     "firing_rate_penalty",
     "firing_rate_target",
     "distillation",
+    "policy_gradient",
+    "entropy",
+    "epoch_steps",
     "own_steps",
 )
 
@@ -94,8 +98,9 @@ class DataRecipe:
     splits: str = plain.later(RANDOM)  # how ModelNet's train split is carved: a rule of `asp_neuro.data.splits`
 
     def __post_init__(self) -> None:
-        if self.splits not in CARVES:
-            raise ConfigError(f"data.splits = '{self.splits}'{nearest(self.splits, CARVES)}")
+        carves = PART_CARVES if self.name in PART_NAMES else CARVES
+        if self.splits not in carves:
+            raise ConfigError(f"data.splits = '{self.splits}'{nearest(self.splits, carves)}")
         for split in self.also:
             if split not in HELD_OUT:
                 raise ConfigError(f"data.also = '{split}'{nearest(split, HELD_OUT)}")
@@ -119,6 +124,7 @@ class ModelRecipe:
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again
     hidden: tuple[str, ...] = plain.later(())  # descriptors that the policy does not see (`DESCRIPTORS`, J.11)
+    conv_widths: tuple[int, int, int] = plain.later((8, 16, 32))  # of the three convolutions of a glimpse, for images
 
     def __post_init__(self) -> None:
         for name in ("width", "neurons", "layers", "policy_width"):
@@ -126,6 +132,8 @@ class ModelRecipe:
         _at_least("model.first_look", self.first_look, 0)
         if len(self.edge_widths) != 2 or min(self.edge_widths) < 1:
             raise ConfigError(f"model.edge_widths = {list(self.edge_widths)}: expected two widths of at least 1")
+        if len(self.conv_widths) != 3 or min(self.conv_widths) < 1:
+            raise ConfigError(f"model.conv_widths = {list(self.conv_widths)}: expected three widths of at least 1")
         if self.scorer not in SCORERS:
             raise ConfigError(f"model.scorer = '{self.scorer}'{nearest(self.scorer, SCORERS)}")
         for name in self.hidden:
@@ -186,6 +194,10 @@ class TrainRecipe:
     distillation_temperature: float = 2.0
     headroom: float = 2.0  # of the integer state over the largest membrane seen
     given_order: str = plain.later("random")  # what `random_share` takes; "fps_order" with a share of 1: no loop (J.4)
+    policy_gradient: float = plain.later(0.0)  # weight of the score-function gradient, for images; 0: Gumbel-softmax
+    entropy: float = plain.later(0.0)  # weight of the policy's entropy beside it, falling to nothing
+    guided: float = plain.later(0.0)  # share of the run in which images are read brightest place first, with noise
+    epoch_steps: int = plain.later(0)  # batches an epoch, of images that are drawn anew; 0: all images once
     own_steps: int = plain.later(1400)  # at least, on a folder of one's own clouds: epochs follow; 0: `epochs` as it is
 
     def __post_init__(self) -> None:
@@ -219,8 +231,35 @@ class ClassifyRecipe:
     """One class per scene. Nothing to set: the classes are those of the data."""
 
 
-SCENES: dict[str, type] = {"cloud": Chunking}  # kind in [scene] -> its settings
-TASKS: dict[str, type] = {"classify": ClassifyRecipe}  # kind in [task] -> its settings
+@dataclass(frozen=True)
+class PartsRecipe:
+    """A part for every point of a cloud, of those that its category has."""
+
+    parts: tuple[int, ...] = ()  # how many each category has, in the order of the data's categories
+    hidden: int = 128  # units of contexts and of points
+    near: int = 8  # neighbours that a group hears, itself among them
+    queries: int = 128  # points of a cloud that a step of training asks for
+    jaccard: float = 0.5  # weight of the soft Jaccard loss beside the cross-entropy
+    category_loss: float = 0.3  # weight of the category's cross-entropy
+    unknown_share: float = 0.2  # clouds whose category is not given, at training
+    asked: int = 64  # points that the exit is decided on
+    quantile: float = 0.1  # of their margins: the margin of the cloud
+
+    def __post_init__(self) -> None:
+        if not self.parts or min(self.parts) < 1:
+            raise ConfigError(f"task.parts = {list(self.parts)}: expected how many parts each category has")
+        for name in ("hidden", "near", "queries", "asked"):
+            _at_least(f"task.{name}", getattr(self, name), 1)
+        for name in ("jaccard", "category_loss"):
+            if not getattr(self, name) >= 0.0:
+                raise ConfigError(f"task.{name} = {getattr(self, name)} must be at least 0")
+        for name in ("unknown_share", "quantile"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ConfigError(f"task.{name} = {getattr(self, name)} must be at least 0 and below 1")
+
+
+SCENES: dict[str, type] = {"cloud": Chunking, "image": Gaze}  # kind in [scene] -> its settings
+TASKS: dict[str, type] = {"classify": ClassifyRecipe, "parts": PartsRecipe}  # kind in [task] -> its settings
 KINDS = {"scene": SCENES, "task": TASKS}
 
 
@@ -229,8 +268,8 @@ class Recipe:
     name: str
     seed: int = 0
     data: DataRecipe = field(default_factory=DataRecipe)
-    scene: Chunking = field(default_factory=Chunking)
-    task: ClassifyRecipe = field(default_factory=ClassifyRecipe)
+    scene: Chunking | Gaze = field(default_factory=Chunking)
+    task: ClassifyRecipe | PartsRecipe = field(default_factory=ClassifyRecipe)
     model: ModelRecipe = field(default_factory=ModelRecipe)
     augment: Augmentation = field(default_factory=Augmentation)
     train: TrainRecipe = field(default_factory=TrainRecipe)
@@ -243,7 +282,13 @@ class Recipe:
     @property
     def chunking(self) -> Chunking:
         """How a cloud is cut: the settings of [scene] with kind = "cloud"."""
+        if not isinstance(self.scene, Chunking):
+            raise ConfigError(f"recipe '{self.name}' is not about clouds: scene.kind = '{self.scene_kind}'")
         return self.scene
+
+    @property
+    def scene_kind(self) -> str:
+        return _kind_of(self.scene, SCENES)
 
     def changed(self, **sections: dict[str, Any]) -> Recipe:
         """A copy with some keys of some sections replaced; old names do as well."""

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,17 +25,22 @@ from torch import Tensor
 from asp_neuro import files, plain
 from asp_neuro.data.own import OwnData
 from asp_neuro.errors import AspError, ConfigError, InputError
-from asp_neuro.learn import checkpoint, integers, losses
+from asp_neuro.learn import checkpoint, integers, losses, score_function
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.cloud_encoder import over_processes
 from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood
 from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.grid import instead
 from asp_neuro.learn.heads import taken_over
+from asp_neuro.learn.image_model import ImageModel
 from asp_neuro.learn.model import Batch, Episode, Model, Sight, one_hot, true_likelihood
+from asp_neuro.learn.part_examples import PartExamples
+from asp_neuro.learn.part_lessons import draw_looks, judge_parts, part_loss, show_points
 from asp_neuro.learn.policy import gumbel, sample
-from asp_neuro.learn.recipe import Recipe
+from asp_neuro.learn.recipe import PartsRecipe, Recipe
 from asp_neuro.model.policy import VISITED
+from asp_neuro.scenes.cloud import Chunking
+from asp_neuro.scenes.image import Gaze
 
 N_RANGES, RANGES_BATCH = 512, 32  # training clouds that the ranges of the host's activations are taken from
 HEAD = "head."  # what the head's entries of a state dict begin with
@@ -83,7 +89,14 @@ def world() -> tuple[int, int]:
 def build(recipe: Recipe, classes: tuple[str, ...]) -> Model:
     """A fresh model; its weights follow from the recipe's seed."""
     torch.manual_seed(recipe.seed)
-    return Model(recipe.model, len(classes), recipe.head)
+    return new_model(recipe, len(classes))
+
+
+def new_model(recipe: Recipe, n_classes: int) -> Model:
+    """A model of the recipe's kind of scene."""
+    if isinstance(recipe.scene, Gaze):
+        return ImageModel(recipe.model, n_classes, recipe.head, recipe.scene)
+    return Model(recipe.model, n_classes, recipe.head, recipe.task)
 
 
 def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
@@ -147,7 +160,7 @@ def class_weight(labels: np.ndarray, n_classes: int, power: float) -> Tensor:
 
 def _fingerprint(examples: Examples) -> str:
     digest = hashlib.sha256()
-    for array in (examples.chunks.points, examples.labels, examples.teacher):
+    for array in examples.content:
         digest.update(b"none" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
@@ -319,30 +332,66 @@ def foreign_share(order: Tensor, foreign: Tensor) -> Tensor:
 def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float]:
     """One pass over the training data."""
     recipe, model = run.recipe, run.model
-    how, n_chunks = recipe.train, recipe.chunking.n_chunks
-    rank, n_ranks = world()
+    how = recipe.train
     rng = np.random.default_rng([recipe.seed, run.epoch])
     noise_source = torch.Generator().manual_seed(recipe.seed * 1_000_003 + run.epoch)
     order = rng.permutation(len(examples))
     n_batches = len(examples) // how.batch_size or 1
+    n_batches = min(n_batches, how.epoch_steps or n_batches)
     total, rate = 0.0, 0.0
     model.train(not how.policy_only)  # what does not learn keeps its statistics too
     for number, index in enumerate(np.array_split(order[: n_batches * how.batch_size], n_batches)):
         share = (run.epoch + number / n_batches) / how.epochs
-        noise = torch.rand(n_chunks, len(index), n_chunks, generator=noise_source).clamp(1e-9, 1.0 - 1e-7)
-        random = torch.rand(len(index), n_chunks + 1, generator=noise_source)
-        mine = slice(*(share_start(len(index), part, n_ranks, how.mixup > 0.0) for part in (rank, rank + 1)))
-        batch = examples.batch(index, recipe.augment, rng)
-        batch = Batch(*(part[mine] for part in batch))
-        teacher = None if examples.teacher is None else torch.from_numpy(examples.teacher[index[mine]])
-        mix = None
-        if how.mixup > 0.0:
-            mix = draw_mixup(torch.rand(len(index), n_chunks + 2, generator=noise_source)[mine], how.mixup)
-        loss, fired = batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index), mix)
+        lesson = _part_lesson if isinstance(examples, PartExamples) else _class_lesson
+        loss, fired = lesson(run, examples, index, share, rng, noise_source)
         total += _update(run, loss, share, number)
         rate += float(fired.mean())
         show.step(run.epoch, number + 1, n_batches, total / (number + 1))
     return {"loss": total / n_batches, "firing_rate": rate / n_batches}
+
+
+def _draws(n: int, scene: Chunking | Gaze, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Noise [T, n, M] of the Gumbel-softmax, and [n, M + 1]: an order for each scene and whether to take it."""
+    noise = torch.rand(scene.budget, n, scene.n_places, generator=source).clamp(1e-9, 1.0 - 1e-7)
+    return noise, torch.rand(n, scene.n_places + 1, generator=source)
+
+
+def _own_share(n: int, pairs: bool = False) -> slice:
+    """What of a batch of n clouds this process takes."""
+    rank, n_ranks = world()
+    return slice(*(share_start(n, part, n_ranks, pairs) for part in (rank, rank + 1)))
+
+
+def _class_lesson(
+    run: Run, examples: Examples, index: np.ndarray, share: float, rng: np.random.Generator, source: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Loss and firing rate of the scenes at `index`, for classes."""
+    how, scene = run.recipe.train, run.recipe.scene
+    noise, random = _draws(len(index), scene, source)
+    mine = _own_share(len(index), how.mixup > 0.0)
+    batch = examples.batch(index, run.recipe.augment, rng).part(mine)
+    teacher = None if examples.teacher is None else torch.from_numpy(examples.teacher[index[mine]])
+    mix = None
+    if how.mixup > 0.0:
+        mix = draw_mixup(torch.rand(len(index), scene.n_places + 2, generator=source)[mine], how.mixup)
+    if how.policy_gradient > 0.0:
+        return score_function.batch_loss(run.model, how, batch, share, noise[:, mine], random[mine], len(index))
+    return batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index), mix)
+
+
+def _part_lesson(
+    run: Run, examples: PartExamples, index: np.ndarray, share: float, rng: np.random.Generator, source: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The same, for parts."""
+    recipe, n = run.recipe, len(index)
+    assert isinstance(recipe.task, PartsRecipe)
+    noise, random = _draws(n, recipe.scene, source)
+    mine = _own_share(n)
+    batch = examples.part_batch(index, recipe.task.queries, recipe.augment, rng).rows(mine)
+    unknown = torch.from_numpy(rng.random(n) < recipe.task.unknown_share)[mine]
+    looks = draw_looks(rng, recipe.scene.budget)
+    heat = temperature(recipe, share)
+    return part_loss(run.model, recipe, batch, heat, noise[:, mine], random[mine], unknown, looks, n, run.class_weight)
 
 
 def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
@@ -387,7 +436,10 @@ def enter_deploy(model: Model, examples: Examples, recipe: Recipe) -> None:
     """Fix all scales from the training data, and go on on the integer grid."""
     model.deploy = False
     some = np.sort(np.random.default_rng(recipe.seed).permutation(len(examples))[:N_RANGES])
-    model.fix_host_scales(examples.batch(part) for part in np.array_split(some, -(-len(some) // RANGES_BATCH)))
+    shown = None
+    if isinstance(examples, PartExamples):
+        shown = partial(show_points, examples=examples, index=some, seed=recipe.seed)
+    model.fix_host_scales((examples.batch(part) for part in np.array_split(some, -(-len(some) // RANGES_BATCH))), shown)
     model.head.fix_scales(evaluate(model, examples, "learned").max_membrane, recipe.train.headroom)
     model.deploy = True
 
@@ -444,7 +496,7 @@ def train(
         began = time.perf_counter()
         if run.epoch == first_deploy and recipe.train.qat_epochs and not run.model.deploy:
             with Averaged(run) as model:
-                run.before_deploy = accuracy_at(evaluate(model, validation))
+                run.before_deploy = judge(model, validation)["accuracy_at"]
             enter_deploy(run.model, examples, recipe)
             show.say(f"epoch {run.epoch + 1}: everything runs on the integer grid from here")
         try:
@@ -454,12 +506,11 @@ def train(
             raise DivergedError(f"{error}; {last}") from None
         run.epoch += 1
         with Averaged(run) as model:
-            record = evaluate(model, validation)
+            judged = judge(model, validation)
         run.seconds += time.perf_counter() - began
         row.update(
             epoch=run.epoch,
-            accuracy_at=accuracy_at(record),
-            negative_log_likelihood=negative_log_likelihood(record),
+            **judged,
             deploy=run.model.deploy,
             seconds=round(run.seconds, 2),
         )
@@ -469,6 +520,15 @@ def train(
             files.write_text(log, "".join(json.dumps(line) + "\n" for line in run.history))
         show.epoch(row)
     return _finish(run, examples.labels, validation, out, part, main, own)
+
+
+def judge(model: Model, validation: Examples) -> dict[str, Any]:
+    """What an epoch is judged by; `accuracy_at` of a model of parts is its instance mIoU."""
+    if isinstance(validation, PartExamples):
+        found = judge_parts(model, validation)
+        return {"accuracy_at": found.pop("miou_at"), **found}
+    record = evaluate(model, validation)
+    return {"accuracy_at": accuracy_at(record), "negative_log_likelihood": negative_log_likelihood(record)}
 
 
 @torch.no_grad()
@@ -487,21 +547,22 @@ def _finish(
     with Averaged(run) as model:
         if run.recipe.train.logit_adjustment > 0.0:
             adjust_logits(model, labels, run.recipe.train.logit_adjustment)
-        deployed = evaluate(model, validation)
+        deployed, fired = judge(model, validation), evaluate(model, validation).firing_rate
         was = model.deploy
         model.deploy = False
-        floating = evaluate(model, validation)
+        floating = judge(model, validation)
         model.deploy = was
         report = {
             "out": str(out),
             "recipe": run.recipe.name,
             "parameters": sum(p.numel() for p in model.parameters()),
             "seconds": run.seconds,
-            "float_accuracy": accuracy_at(floating)["M"],
-            "deploy_accuracy": accuracy_at(deployed)["M"] if was else None,
+            "float_accuracy": floating["accuracy_at"]["M"],
+            "deploy_accuracy": deployed["accuracy_at"]["M"] if was else None,
             "before_deploy": run.before_deploy,
-            "accuracy_at": accuracy_at(deployed),
-            "firing_rate": [float(r) for r in deployed.firing_rate],
+            "accuracy_at": deployed["accuracy_at"],
+            "measure": "instance mIoU" if isinstance(validation, PartExamples) else "accuracy",
+            "firing_rate": [float(r) for r in fired],
             "split": "validation",
             "unseen": "validation" not in run.recipe.data.also,
             "seed": run.recipe.seed,
@@ -510,7 +571,7 @@ def _finish(
             content = {k: v for k, v in _state(run).items() if k in ("recipe", "classes", "deploy")}
             kept = {k: v for k, v in report.items() if k != "out"}  # a place on this machine is nobody else's business
             if was:
-                content[integers.KEY] = integers.to_plain(model.spec(run.recipe.chunking, run.classes))
+                content[integers.KEY] = integers.to_plain(model.spec(run.recipe.scene, run.classes))
             if own is not None:
                 content[OWN] = plain.of(own)
             checkpoint.save(out, {**content, "model": model.state_dict(), "report": kept, "history": run.history})
@@ -568,7 +629,7 @@ def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[s
     """A trained model with its recipe, its classes and the whole checkpoint."""
     stored = checkpoint.read(path)
     recipe = recipes.from_dict(str(path), stored["recipe"])
-    model = Model(recipe.model, len(stored["classes"]), recipe.head)
+    model = new_model(recipe, len(stored["classes"]))
     _load_weights(model, stored, Path(path))
     model.eval()
     if integers.KEY in stored and model.has_scales:

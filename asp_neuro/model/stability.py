@@ -193,6 +193,15 @@ class Stability:
         """Logits [b, R, C] -> [b] whether the exact run has the same best class for every target."""
         return self._settle(box, logits, lambda gap, reach: (gap > reach).all(axis=(1, 2)))
 
+    def points_proven(self, box: Box, logits: np.ndarray) -> np.ndarray:
+        """Logits [1, R, C] of one scene, classes from the first on -> [R] whether the exact run has the same best."""
+        n_classes = logits.shape[2]
+        if not (box.turn < HOPELESS).all():
+            return np.zeros(logits.shape[1], dtype=bool)
+        coarse = (bounded(box.turn) @ self.readout_bound.T + self.readout_rounding)[0, :n_classes]
+        best = logits[0].argmax(axis=1)
+        return np.asarray((leads(logits)[0] > coarse + coarse[best][:, None]).all(axis=1))
+
     def _settle(self, box: Box, logits: np.ndarray, test: Test) -> np.ndarray:
         """A test of leads and reaches [b, R, C]: with the coarse reach for all, with the fine one where that fails."""
         gap, best = leads(logits), logits.argmax(axis=2)  # [b, R, C], [b, R]

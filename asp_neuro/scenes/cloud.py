@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 
@@ -30,7 +30,7 @@ import numpy as np
 from asp_neuro import compiled
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.grid.arithmetic import DESCRIPTOR_BITS, on_grid
-from asp_neuro.grid.sections import Array, leaf
+from asp_neuro.grid.sections import Array, leaf, part
 from asp_neuro.plain import later
 from asp_neuro.scenes.strays import strays
 
@@ -88,9 +88,25 @@ class Chunking:
             object.__setattr__(self, name, None if getattr(self, name) is None else float(getattr(self, name)))
 
     @property
+    def n_places(self) -> int:
+        return self.n_chunks
+
+    @property
+    def budget(self) -> int:
+        """Every chunk may be looked at."""
+        return self.n_chunks
+
+    @property
     def n_distinct(self) -> int:
         """Distinct points that a cloud needs."""
         return max(self.n_groups, self.group_size)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a cloud is asked for, by a task that can be told more than its points."""
+
+    category: Array = leaf("i1", "n")  # negative: not given
 
 
 @dataclass(frozen=True)
@@ -102,12 +118,29 @@ class Chunks:
     first: Array = leaf("i1", "n", "G")  # the chunk of each group
     second: Array = leaf("i1", "n", "G")  # its second chunk, or -1
     n_chunks: int = 0
+    asked: Asked | None = part("n", default=None)
 
     def __len__(self) -> int:
         return len(self.points)
 
     def __getitem__(self, index: slice | np.ndarray) -> Chunks:
-        return Chunks(self.points[index], self.members[index], self.first[index], self.second[index], self.n_chunks)
+        asked = None if self.asked is None else Asked(self.asked.category[index])
+        return Chunks(
+            self.points[index], self.members[index], self.first[index], self.second[index], self.n_chunks, asked
+        )
+
+    def asking(self, category: np.ndarray) -> Chunks:
+        """The same clouds, each with a category [n]; negative: not given."""
+        return replace(self, asked=Asked(np.asarray(category, dtype=np.int8)))
+
+    @property
+    def categories(self) -> np.ndarray:
+        """[n] the category of each cloud, negative where it was not given."""
+        return np.full(len(self), -1, dtype=np.int8) if self.asked is None else self.asked.category
+
+    def centres(self) -> np.ndarray:
+        """[n, G, 3] float64, whole grid steps."""
+        return np.take_along_axis(self.points, self.members[..., :1].astype(np.intp), axis=1).astype(np.float64)
 
     def plain(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Points, members, first and second as they are declared, each in one piece of memory."""
@@ -139,7 +172,7 @@ class Chunks:
         """The same chunks with the points of `gone` [n, P] dropped: a group has its centre in their place."""
         dropped = gone[np.arange(len(self))[:, None, None], self.members]
         members = np.where(dropped, self.members[..., :1], self.members)
-        return Chunks(self.points, members, self.first, self.second, self.n_chunks)
+        return replace(self, members=members)
 
     def belongs(self) -> np.ndarray:
         """[n, M, G] bool: which groups are in which chunk."""
@@ -201,7 +234,7 @@ def _distinct_keys(cloud: np.ndarray, name: str, axes: bool = False) -> np.ndarr
         key = _keys(planes, mean, name)
         if (key[1:] != key[:-1]).all():
             return key if not axes else _on_axes(planes, mean, key, name)
-    mean = _mean_of_distinct(cloud)
+    mean = mean_of_distinct(cloud)
     key = _once(_keys(planes, mean, name))
     return key if not axes else _on_axes(planes, mean, key, name)
 
@@ -247,7 +280,7 @@ def adds_exactly(planes: np.ndarray) -> bool:
     return bool((planes + anchor - anchor == planes).all())
 
 
-def _mean_of_distinct(cloud: np.ndarray) -> np.ndarray:
+def mean_of_distinct(cloud: np.ndarray) -> np.ndarray:
     """[P, 3] -> [3]: of the points that differ, added in lexicographic order."""
     ordered = cloud[np.lexsort((cloud[:, 2], cloud[:, 1], cloud[:, 0]))]
     new = np.ones((len(cloud), 1))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,7 +44,7 @@ from asp_neuro.scenes.cloud import (
     Chunks,
     descriptors,
 )
-from asp_neuro.scenes.cloud_statistics import STATISTICS, statistics
+from asp_neuro.scenes.cloud_statistics import N_APART, STATISTICS, statistics
 
 BOUND = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0])  # of descriptors, in the unit sphere
 CENTRE_SHIFT = 2  # centres are given in steps of 2^-12
@@ -110,6 +110,11 @@ class CloudSpec:
     def words(self) -> dict[str, str]:
         """Statistic -> what it is, for people."""
         return {one.name: one.words for one in STATISTICS}
+
+    @property
+    def n_apart(self) -> int:
+        """Statistics that distances count, the first ones."""
+        return N_APART
 
     def operations(self, parts: float) -> Operations:
         """Of an observation that encodes so many groups, and pools a chunk."""
@@ -204,7 +209,10 @@ class CloudView:
         n_groups = chunks.members.shape[0] * chunks.members.shape[1]
         self.tokens = np.empty((n_groups, encoder.spec.token_out.n_outputs), dtype=np.float32)
         self.known = np.zeros(n_groups, dtype=bool)
+        self.visited = np.zeros((len(chunks), chunks.n_chunks), dtype=bool)  # [n, M]
+        self.embeddings = np.zeros((*self.visited.shape, encoder.spec.width), dtype=np.float32)  # of those
         self.n_encoded = self.n_pooled = 0  # groups, chunks
+        self.kept: dict[str, Any] = {}  # what a task made of it, to be used again
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -244,7 +252,9 @@ class CloudView:
         pooled, n_new = (self._pooled if compiled.kernels is None else self._compiled_pooled)(rows, place)
         self.n_encoded += n_new
         self.n_pooled += len(rows)
-        return self.encoder.embedding(pooled)
+        found = self.encoder.embedding(pooled)
+        self.visited[rows, place], self.embeddings[rows, place] = True, found
+        return found
 
     def _pooled(self, rows: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
         """The largest tokens [b, w] of these chunks, and how many groups were new."""

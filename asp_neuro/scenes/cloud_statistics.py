@@ -6,6 +6,8 @@
     storeys       six slices of the height: the share of the points in each, and their distance from the axis
     directions    of 24 parts of the sphere of directions: how many are empty, and the share in the fullest
     groups        how far groups reach, and how far their middle lies from their centre (1 at an edge)
+    level         how far groups lean (0 where they lie level or stand upright), and the share of the points in thin
+                  layers: the fullest, the lowest and the highest one, and the fullest along x and z
 
 Fine spacing (the nearest neighbour) is left out on purpose: another sampling of the same surface changes it tenfold,
 and does not mislead the network. Everything follows from whole grid steps by exact sums, elementwise divisions and
@@ -26,6 +28,8 @@ RADII = {"1 %": 0.01, "10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "9
 SIDES = {"10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0}
 STOREYS = 6
 N_SHAPE = 59  # of the statistics, those that ask for no groups
+LEANS = {"10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
+LAYERS = {"thin": 0.04, "thicker": 0.08}  # of the radius
 AT_ONCE = 8  # clouds: their arrays stay in the processor's cache
 EMPTY = 0.002  # a part of the sphere of directions with a smaller share of the points is empty
 
@@ -51,12 +55,22 @@ def _names() -> tuple[Statistic, ...]:
     found += [Statistic("fullest direction", "the share of points in one direction")]
     found += [Statistic(f"reach {at}", f"how far apart neighbours are ({at})") for at in SHARES]
     found += [Statistic(f"edge {at}", f"how far groups lie to one side ({at})") for at in SHARES]
+    found += [Statistic(f"lean {at}", f"how far groups lean ({at})") for at in LEANS]
+    found += [
+        Statistic(f"{which} {how} layer", f"the share of points in the {which} {how} layer")
+        for how in LAYERS
+        for which in ("fullest", "lowest", "highest")
+    ]
+    found += [
+        Statistic(f"fullest {axis} layer", f"the share of points in one thin layer along {axis}") for axis in "xz"
+    ]
     return tuple(found)
 
 
 _AXES = (("x", "the left-right profile"), ("y", "the height profile"), ("z", "the front-back profile"))
 _RADII = (("radius", "the distance from the centre"), ("axis", "the distance from the upright axis"))
 STATISTICS = _names()
+N_APART = 69  # the first ones say how far clouds are apart; what is level, which noise blurs, only what they are like
 
 
 def statistics(chunks: Chunks) -> np.ndarray:
@@ -73,7 +87,8 @@ def _some(chunks: Chunks) -> np.ndarray:
     for rows in [[i] for i in range(len(count))] if compiled.kernels else [count == n for n in np.unique(count)]:
         n = count[rows][0]
         points = np.ascontiguousarray(chunks.points[rows, :n].transpose(2, 0, 1), dtype=np.int32)  # [3, b, n]
-        out[rows] = np.concatenate([_shape(points), _groups(points, chunks.members[rows])], axis=1)
+        parts = [_shape(points), *_groups(points, chunks.members[rows]), _layers(points)]
+        out[rows] = np.concatenate(parts, axis=1)
     return out
 
 
@@ -161,10 +176,10 @@ def _directions(points: np.ndarray) -> np.ndarray:
     return np.stack([(share < EMPTY).sum(axis=1) / 24.0, share.max(axis=1)], axis=1)
 
 
-def _groups(points: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """[3, b, n] and groups [b, G, K] -> quantiles of their reach and of how far they lie to one side."""
-    reach, side = _spans(points, members)[:2]
-    return np.concatenate([np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES))], axis=1)
+def _groups(points: np.ndarray, members: np.ndarray) -> list[np.ndarray]:
+    """[3, b, n] and groups [b, G, K] -> quantiles of their reach, of how far they lie to one side, and lean."""
+    reach, side, lean = _spans(points, members)
+    return [np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES)), _quantiles(lean, LEANS)]
 
 
 def _spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
@@ -191,3 +206,19 @@ def _compiled_spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
         cloud, group = np.ascontiguousarray(points[:, i]), np.ascontiguousarray(members[i], dtype=np.uint16)
         compiled.kernels.spans(cloud, group, one, n, n_groups, k)
     return out.swapaxes(0, 1)
+
+
+def _layers(points: np.ndarray) -> np.ndarray:
+    """[3, b, n] -> [b, 8] shares of the points in layers."""
+    x, y, z = np.sort(points, axis=2)
+    found = []
+    for width in (int(share * GRID) for share in LAYERS.values()):
+        ends = [(y <= y[:, :1] + width).sum(axis=1), (y >= y[:, -1:] - width).sum(axis=1)]
+        found += [_fullest(y, width), *ends]
+    thin = int(min(LAYERS.values()) * GRID)
+    return np.stack([*found, _fullest(x, thin), _fullest(z, thin)], axis=1) / points.shape[2]
+
+
+def _fullest(values: np.ndarray, width: int) -> np.ndarray:
+    """Sorted whole numbers [b, n] -> [b]: the most of them within one width."""
+    return np.array([(row.searchsorted(row + width, side="right") - np.arange(len(row))).max() for row in values])

@@ -17,6 +17,7 @@ from asp_neuro.cli.verbs.base import (
     picture_file,
     share,
 )
+from asp_neuro.errors import UsageError
 from asp_neuro.report import table
 
 
@@ -122,9 +123,12 @@ def certify_arguments(parser: argparse.ArgumentParser) -> None:
 def certify(args: argparse.Namespace) -> Result:
     """Find the exit threshold whose promise holds, on the calibration split, and store it in the bundle."""
     from asp_neuro import certify as certificates
+    from asp_neuro.model.points import is_dense
     from asp_neuro.runtime import deployment
 
     deployed = deployment.open_bundle(bundle_name(args))
+    if is_dense(deployed.bundle.model):
+        return _certify_parts(args, deployed)
     place = deployed.path if args.rule == "paper" else deployment.certified_place(deployed, args.out)
     paper = args.rule == "paper"
     tried = deployment.certify_all(
@@ -157,6 +161,44 @@ def certify(args: argparse.Namespace) -> Result:
         lines.append(f"{place}: a copy with this certificate; '{deployed.path}' is as it was")
         lines.append(f"next: asp-neuro run {place}")
     return Result({**report, "out": str(place)}, "\n".join(lines), exit_code=0 if found.certified else 1)
+
+
+def parts_report(found: Any) -> dict[str, Any]:
+    """The keys of `certify --json` for a bundle of parts."""
+    return {
+        "certified": found.mean.certified,
+        "exit_threshold": found.exit,
+        "mean_observations": found.mean_observations,
+        "n": found.mean.n,
+        "mean": {
+            name: getattr(found.mean, name) for name in ("alpha", "delta", "threshold", "risk", "accepted", "none")
+        },
+        "each": {name: getattr(found.each, name) for name in ("alpha", "most", "threshold", "accepted")},
+    }
+
+
+def _certify_parts(args: argparse.Namespace, deployed: Any) -> Result:
+    """Both promises about points, on the calibration split."""
+    from asp_neuro.runtime import deployment, parts
+
+    if args.cover or args.rule == "paper" or args.curve is not None or len(args.alpha) > 1:
+        raise UsageError("--cover, --rule, --curve and several --alpha are for models that answer with a class")
+    place = deployment.certified_place(deployed, args.out)
+    found = parts.certify(deployed, args.data, args.up, args.alpha[0], args.delta, exit_threshold=args.exit_threshold)
+    parts.store(deployed, found, place)
+    rows = [
+        (f"{row.threshold:.4f}", share(row.risk), share(row.accepted), share(row.none), f"{row.p_value:.3g}",
+         "yes" if row.passed else "no")
+        for row in found.mean.table
+    ]  # fmt: skip
+    lines = [table(rows, ("margin above", "wrong", "accepted", "shapes without", "p-value", "passed"))]
+    stop = "the whole budget" if found.exit is None else f"exit at margin {found.exit:.4f}, chosen on validation"
+    lines += [f"{stop}: {found.mean_observations:.2f} observations on average", *found.sentences]
+    if not place.samefile(deployed.path):
+        lines.append(f"{place}: a copy with these promises; '{deployed.path}' is as it was")
+        lines.append(f"next: asp-neuro run {place}")
+    code = 0 if found.mean.certified else 1
+    return Result({**parts_report(found), "out": str(place)}, "\n".join(lines), exit_code=code)
 
 
 def _rows(found: Any) -> list[tuple[object, ...]]:

@@ -88,7 +88,7 @@ def carried(bundle: Any, place: Path) -> Any:
     if bundles.model_sha256(before) != bundles.model_sha256(bundle):
         return bundle
     origin = replace(read_origin(bundle.origin), used=read_origin(before.origin).used)
-    kept = {name: getattr(before, name) for name in ("familiarity", "plan", "certificate")}
+    kept = {name: getattr(before, name) for name in ("familiarity", "plan", "certificate", "points")}
     return replace(bundle, origin=plain.of(origin) or None, **kept)
 
 
@@ -105,8 +105,11 @@ def _demand_checkpoint(path: Path) -> None:
 
 def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | None, list[str]]:
     """The last step of export: a certificate, or a warning; the bundle is usable either way."""
+    from asp_neuro.model.points import is_dense
     from asp_neuro.runtime import deployment
 
+    if is_dense(deployed.bundle.model):
+        return _certify_parts(deployed, args)
     try:
         tried = deployment.certify_all(
             deployed, args.data, args.up, args.alpha, args.delta, None, args.unfamiliar or None, args.cover
@@ -121,3 +124,17 @@ def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | 
     report = levels_report(tried)
     lines = [*size_advice(made), *cover_lines(report, made.plan, made.familiarity)]
     return report, [*lines, *promises(tried)]
+
+
+def _certify_parts(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | None, list[str]]:
+    """The same for points."""
+    from asp_neuro.cli.verbs.certify import parts_report
+    from asp_neuro.runtime import parts
+
+    try:
+        found = parts.certify(deployed, args.data, args.up, args.alpha[0], args.delta)
+    except AspError as error:
+        say(f"warning: no promise: {error}")
+        return None, ["no promise; `asp-neuro run` will read the whole budget and accept no point"]
+    parts.store(deployed, found)
+    return parts_report(found), found.sentences

@@ -34,14 +34,19 @@ def verify(args: argparse.Namespace) -> Result:
 
     from asp_neuro.cli.machines import machine
     from asp_neuro.heads.spec import STOCK
+    from asp_neuro.model.points import is_dense
     from asp_neuro.runtime import deployment, integers, verification
+    from asp_neuro.runtime.part_samples import samples_of
+    from asp_neuro.runtime.parts import rules_of
 
     deployed = deployment.open_bundle(bundle_name(args))
-    rule, _ = deployment.exit_rule(deployed, uncertified=True)
+    dense = is_dense(deployed.bundle.model)
+    rule = rules_of(deployed, uncertified=True)[0] if dense else deployment.exit_rule(deployed, uncertified=True)[0]
     scenes, ids = None, []
     try:
-        clouds = deployment.clouds_of(deployed, args.data, "validation", args.up, args.limit)
-        scenes, ids = deployed.bundle.model.scene.scenes(clouds.points, clouds.names), list(clouds.names)
+        read = samples_of if dense else deployment.clouds_of
+        clouds = read(deployed, args.data, "validation", args.up, args.limit)
+        scenes, ids = deployed.scenes(clouds, keep=False), list(clouds.names)
     except MissingError as error:
         if args.data is not None:
             raise
