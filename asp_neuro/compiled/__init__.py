@@ -5,8 +5,10 @@
     descriptors    of scenes.cloud.descriptors
     embed          of scenes.cloud_encoder.CloudView.embed
     step           of model.mixer.Mixer.step, for few scenes
+    layer          of heads.soft.fast.FastHead.observe, for few scenes
     shape          of scenes.cloud_statistics._shape
     spans          of scenes.cloud_statistics._spans
+    layers         of scenes.cloud_statistics._layers
 
 Both forms give the same bits; `tests/test_compiled.py` compares them. `kernels` is None, and numpy does the work, where
 nothing was compiled (an install without a compiler), where what is there is of another version of these files, or with
@@ -19,7 +21,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 6  # of kernels.c
+VERSION = 8  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 

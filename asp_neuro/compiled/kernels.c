@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 6 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 8 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -557,6 +557,46 @@ static PyObject *step(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* ---- a layer of the soft head; the twin is heads.soft.fast.FastHead.observe ---- */
+
+/* layer(z f4 [b, n], panels f4 of [n, H], constants f8 [4, H]: bias, leak, theta, theta_fire; membranes f8, spikes f4
+         [b, H], held f8, fired f4, far f8 [b, H], b, n, H, align) -> the largest |drive|, the largest and the least far */
+static PyObject *layer(PyObject *self, PyObject *args) {
+    Py_buffer in[5], out[3];
+    Py_ssize_t b, n, H;
+    double align, pushed = 0.0, most = 0.0, least_far = INFINITY;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*w*w*w*nnnd", in, in + 1, in + 2, in + 3, in + 4, out, out + 1, out + 2, &b, &n,
+                          &H, &align))
+        return NULL;
+    int64_t width = up_to_lanes(H);
+    int fits = in[0].len == 4 * b * n && in[1].len == 4 * n * width && in[2].len == 32 * H && in[3].len == 8 * b * H &&
+               in[4].len == 4 * b * H && out[0].len == 8 * b * H && out[1].len == 4 * b * H && out[2].len == 8 * b * H;
+    float *sum = fits ? malloc((size_t)(b * width + 1) * sizeof *sum) : NULL;
+    int done = sum != NULL;
+    if (done) {
+        Map map = {n, width, in[1].buf, NULL};
+        const double *bias = in[2].buf, *leak = bias + H, *theta = leak + H, *theta_fire = theta + H;
+        through(&map, in[0].buf, n, b, AS_IT_IS, sum, width);
+        for (int64_t i = 0; i < b * H; i++) {
+            int64_t h = i % H;
+            double drive = sum[i / H * width + h] * align + bias[h];
+            double held = trunc(((const double *)in[3].buf)[i] * leak[h]) + (drive > 0.0 ? drive : 0.0) -
+                          theta[h] * ((const float *)in[4].buf)[i];
+            double above = held - theta_fire[h], far = fabs(above);
+            pushed = fabs(drive) > pushed ? fabs(drive) : pushed;
+            most = far > most ? far : most, least_far = far < least_far ? far : least_far;
+            ((double *)out[0].buf)[i] = held, ((double *)out[2].buf)[i] = far;
+            ((float *)out[1].buf)[i] = above > 0.0;
+        }
+    }
+    free(sum);
+    for (int i = 0; i < 5; i++) PyBuffer_Release(in + i);
+    for (int i = 0; i < 3; i++) PyBuffer_Release(out + i);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "layer: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    return Py_BuildValue("ddd", pushed, most, least_far);
+}
+
 /* ---- statistics of a cloud ---- */
 
 /* Values [n] put in order, byte by byte; `other` is as large. */
@@ -669,6 +709,45 @@ static PyObject *shape(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* The most of ascending values [n] within one width. */
+static int64_t fullest(const uint32_t *ordered, int64_t n, uint32_t width) {
+    int64_t most = 0, end = 0;
+    for (int64_t start = 0; start < n; start++) {
+        while (end < n && ordered[end] <= ordered[start] + width) end++;
+        most = end - start > most ? end - start : most;
+    }
+    return most;
+}
+
+/* layers(points i4 [3, n], out f8 [8], n, thin, thicker): shares of the points in layers of these widths. */
+static PyObject *layers(PyObject *self, PyObject *args) {
+    Py_buffer points, out;
+    Py_ssize_t n;
+    int thin, thicker;
+    if (!PyArg_ParseTuple(args, "y*w*nii", &points, &out, &n, &thin, &thicker)) return NULL;
+    int fits = n >= 1 && points.len == 12 * n && out.len == 64;
+    uint32_t *value = fits ? malloc((size_t)(2 * n) * sizeof *value) : NULL;
+    int done = value != NULL;
+    for (int axis = 0; done && axis < 3; axis++) {
+        double *to = out.buf;
+        for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(((const int32_t *)points.buf)[axis * n + p] + (1 << 15));
+        sort_values(value, value + n, n);
+        if (axis != 1) to[axis ? 7 : 6] = (double)fullest(value, n, (uint32_t)thin) / (double)n;
+        for (int which = 0; axis == 1 && which < 2; which++, to += 3) {
+            uint32_t width = (uint32_t)(which ? thicker : thin);
+            int64_t low = 0, high = 0;
+            for (int64_t p = 0; p < n; p++) low += value[p] <= value[0] + width, high += value[p] + width >= value[n - 1];
+            to[0] = (double)fullest(value, n, width) / (double)n;
+            to[1] = (double)low / (double)n, to[2] = (double)high / (double)n;
+        }
+    }
+    free(value);
+    PyBuffer_Release(&points), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "layers: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 /* spans(points i4 [3, n], members u2 [G, K], out f8 [3, G], n, G, K): of each group the squared distance of its last
    point, how far its middle lies to one side, squared, in units of that, and how far it leans. */
 static PyObject *spans(PyObject *self, PyObject *args) {
@@ -701,7 +780,9 @@ static PyMethodDef methods[] = {
     {"exp", exp_py, METH_VARARGS, NULL},
     {"tanh", tanh_py, METH_VARARGS, NULL},
     {"normalise_int", normalise_int, METH_VARARGS, NULL},
+    {"layer", layer, METH_VARARGS, NULL},
     {"step", step, METH_VARARGS, NULL},
+    {"layers", layers, METH_VARARGS, NULL},
     {"spans", spans, METH_VARARGS, NULL},
     {"shape", shape, METH_VARARGS, NULL},
     {"groups", groups, METH_VARARGS, NULL},

@@ -210,6 +210,12 @@ def _compiled_spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 def _layers(points: np.ndarray) -> np.ndarray:
     """[3, b, n] -> [b, 8] shares of the points in layers."""
+    if compiled.kernels is not None:
+        out = np.empty((points.shape[1], 8))
+        widths = [int(share * GRID) for share in LAYERS.values()]
+        for i, one in enumerate(out):
+            compiled.kernels.layers(np.ascontiguousarray(points[:, i]), one, points.shape[2], *widths)
+        return out
     x, y, z = np.sort(points, axis=2)
     found = []
     for width in (int(share * GRID) for share in LAYERS.values()):
