@@ -187,10 +187,10 @@ def false_proofs(seeds: range, n: int) -> tuple[int, int, int]:
             if not ours.proven.any():
                 continue
             proven += 1
-            view = model.encoder.view(scenes)
+            view = model.encoder.view(scenes[row : row + 1])
             for place in theirs.order:
-                view.embed(np.array([row]), np.array([place]))
-            labels = model.task.points(last[row], view, row, asked[row], int(theirs.label)).argmax(axis=1)
+                view.embed(np.array([0]), np.array([place]))
+            labels = model.task.points(last[row], view, 0, asked[row], int(theirs.label)).argmax(axis=1)
             wrong += (not really_equal(answers[row], theirs)) or bool((labels != ours.labels)[ours.proven].any())
     return total, proven, wrong
 

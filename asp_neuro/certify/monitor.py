@@ -153,7 +153,9 @@ def update(state: MonitorState, wrong: float) -> MonitorState:
             raise UsageError(f"monitor: a loss of {loss} is outside [0, 1]")
         wrong = loss > state.alpha
     elif loss not in (0.0, 1.0):
-        raise UsageError(f"monitor: {loss} is neither wrong nor right; for losses start it with what='losses'")
+        raise UsageError(
+            f"monitor: {loss} is neither wrong nor right; a monitor of losses is started with what='losses'"
+        )
     after = bet(Bet(state.eta, state.curvature, state.log_wealth), loss, state.alpha)
     n, n_wrong, log_wealth = state.n + 1, state.n_wrong + bool(wrong), float(after.log_wealth)
     quiet = state.alarm_at is None
@@ -262,8 +264,8 @@ def _alarm(state: MonitorState) -> str:
     if state.what == LOSSES:
         return (
             f"{when}; where the mean loss is at most {limit} at any time, an alarm ever comes with a chance of at most "
-            f"{percent(state.level)}. Over all {state.n} shapes it is {100.0 * state.total / state.n:.1f} %: "
-            "calibrate again on shapes like those seen now."
+            f"{percent(state.level)}. Over all {state.n} shapes the mean loss is "
+            f"{100.0 * state.total / state.n:.1f} %: calibrate again on shapes like those seen now."
         )
     meant = (
         f"where at most {limit} are {called} at any time, an alarm ever comes with a chance of at most "

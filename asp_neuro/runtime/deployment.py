@@ -160,6 +160,11 @@ def exit_rule(
     deployed: Deployed, no_exit: bool = False, threshold: float | None = None, uncertified: bool = False
 ) -> tuple[ExitRule, str]:
     """When to stop, and a sentence about it. Precedence: no exit, a given threshold, the certificate."""
+    if is_dense(deployed.bundle.model):
+        from asp_neuro.runtime.parts import rules_of  # which stands on this module
+
+        rule, _, sentence = rules_of(deployed, no_exit, threshold, uncertified)
+        return rule, sentence
     if no_exit:
         return ExitRule(), "the whole budget is read, as asked"
     if threshold is not None:
@@ -179,7 +184,11 @@ def exit_rule(
 def clouds_of(
     deployed: Deployed, data: str | Path | None, split: str, up: str | None, limit: int | None, seed: int = 0
 ) -> Any:
-    """The labelled clouds (or images) of the bundle's recipe, or of its own data, or of `data`."""
+    """The labelled clouds or images of the recipe, of its own data, or of `data`; of parts with all their points."""
+    if is_dense(deployed.bundle.model):
+        from asp_neuro.runtime.part_samples import samples_of  # likewise
+
+        return samples_of(deployed, data, split, up, limit, seed)
     data, up = recall(deployed.origin.own, data, up)
     trained, how = deployed.bundle.recipe["data"], deployed.settings
     place, rule = locate_samples(how, trained["name"], data), trained.get("splits", RANDOM)

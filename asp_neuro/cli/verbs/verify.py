@@ -34,18 +34,13 @@ def verify(args: argparse.Namespace) -> Result:
 
     from asp_neuro.cli.machines import machine
     from asp_neuro.heads.spec import STOCK
-    from asp_neuro.model.points import is_dense
     from asp_neuro.runtime import deployment, integers, verification
-    from asp_neuro.runtime.part_samples import samples_of
-    from asp_neuro.runtime.parts import rules_of
 
     deployed = deployment.open_bundle(bundle_name(args))
-    dense = is_dense(deployed.bundle.model)
-    rule = rules_of(deployed, uncertified=True)[0] if dense else deployment.exit_rule(deployed, uncertified=True)[0]
+    rule, _ = deployment.exit_rule(deployed, uncertified=True)
     scenes, ids = None, []
     try:
-        read = samples_of if dense else deployment.clouds_of
-        clouds = read(deployed, args.data, "validation", args.up, args.limit)
+        clouds = deployment.clouds_of(deployed, args.data, "validation", args.up, args.limit)
         scenes, ids = deployed.scenes(clouds, keep=False), list(clouds.names)
     except MissingError as error:
         if args.data is not None:
