@@ -18,7 +18,7 @@ ASP_NEURO_DATA ?= $(CURDIR)/../shared/data
 export ASP_NEURO_DATA
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick lint format soak bench clean distclean
+.PHONY: help setup demo test quick lint format soak bench reports clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ setup: $(STAMP) ## make .venv and install everything (quick when nothing changed
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
-$(STAMP): pyproject.toml constraints.txt constraints-3.12.txt .ci/setup
+$(STAMP): pyproject.toml constraints.txt constraints-3.12.txt .ci/setup $(wildcard setup.py asp_neuro/compiled/*.[ch])
 	@bash .ci/setup $(VENV) $(VERSION)
 	@printf '%s\n' "$(CURDIR)" > $(STAMP)
 
@@ -61,8 +61,15 @@ soak: $(STAMP) ## the long campaigns (marked soak)
 bench: $(STAMP) ## every benchmark, results.json, picture and table (at most 15 minutes)
 	$(PYTHON_IN_VENV) benchmarks/run_all.py $(BENCH)
 
+# Every shipped bundle on its test split (or SPLIT=validation); a report takes one to six minutes of a core.
+SPLIT ?= test
+reports: $(STAMP) ## reports/NAME.html for each shipped bundle, to open in a browser (SPLIT=validation: another split)
+	@mkdir -p reports
+	@for name in $$($(PYTHON_IN_VENV) -m asp_neuro models --json | $(PYTHON_IN_VENV) -c "import json, sys; print(*(m['name'] for m in json.load(sys.stdin)['models']))"); do \
+	  echo "reports/$$name.html"; $(PYTHON_IN_VENV) -m asp_neuro report $$name --split $(SPLIT) --out reports/$$name.html || exit 1; done
+
 clean: ## remove caches and build products (.venv stays; make distclean removes it, and .venv-3.12)
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-out
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-out reports
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove every .venv

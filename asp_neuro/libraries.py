@@ -21,6 +21,7 @@ EXTRA_OF = {  # module -> the extra that brings it
     "pypcd4": "files",
     "laspy": "files",
     "lazrs": "files",
+    "PIL": "files",
     "pye57": "e57",
     "nir": "nir",
 }

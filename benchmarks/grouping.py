@@ -19,7 +19,7 @@ from timing import Row, alternate, arguments, compared, one_thread, row, specs, 
 
 from asp_neuro.data.intake import take_all
 from asp_neuro.scenes.cache import BATCH
-from asp_neuro.scenes.cloud import Chunking, cut, describe, farthest_points, normalise, to_grid
+from asp_neuro.scenes.cloud import Chunking, cut, descriptors, farthest_points, normalise, to_grid
 from asp_neuro.scenes.strays import strays
 
 import plain_cloud  # isort: skip  (timing has put the folder of the tests on the path)
@@ -34,8 +34,7 @@ Trials = dict[str, Callable[[], object]]
 
 
 def described(raw: np.ndarray) -> np.ndarray:
-    chunks = cut(raw, ALONE)
-    return describe(chunks.coordinates(), chunks.mask())
+    return descriptors(cut(raw, ALONE))
 
 
 def described_plainly(raw: np.ndarray) -> np.ndarray:

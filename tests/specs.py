@@ -20,6 +20,8 @@ from asp_neuro.model.policy import PolicySpec
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.scenes.cloud import N_DESCRIPTOR, N_MOMENTS, N_OUTLINE, Chunking
 from asp_neuro.scenes.cloud_encoder import CloudSpec
+from asp_neuro.scenes.image import Gaze
+from asp_neuro.scenes.image_encoder import ImageSpec
 from asp_neuro.tasks.classify import ClassifySpec
 from asp_neuro.tasks.parts import PartsSpec
 
@@ -158,6 +160,41 @@ def random_model(
         task=random_task(rng, n_neurons, n_classes),
         budget=budget or chunking.n_chunks,
     )
+
+
+SMALL_GAZE = Gaze(size=36, side=3, pitch=8, grid=12, scales=(1, 2), near=12, wide=28, budget=4)
+
+
+def random_image_scene(rng: np.random.Generator, gaze: Gaze = SMALL_GAZE, width: int = 16) -> ImageSpec:
+    """Images with small convolutions."""
+    k, c = len(gaze.scales), gaze.channels
+    sizes = {"c1": 4, "c2": 5, "c3": 6, "9 c": 9 * c, "9 c1": 36, "9 c2": 45, "k": k, "k c3 + 2": 6 * k + 2, "w": width}
+    usual = random_draw(rng)
+
+    def draw(path: str, shape: tuple[int, ...]) -> np.ndarray:
+        if path == "embedding/bias":
+            return rng.integers(-3000, 3000, shape)
+        return rng.integers(-2000, 2000, shape) if path == "scale" else usual(path, shape)
+
+    return random(ImageSpec, sizes, draw, {"gaze": gaze})
+
+
+def random_image_model(rng: np.random.Generator, gaze: Gaze = SMALL_GAZE, first_look: int = 5) -> ModelSpec:
+    """A whole model of classified images."""
+    return dataclasses.replace(
+        random_model(rng, first_look=first_look), scene=random_image_scene(rng, gaze), budget=gaze.budget
+    )
+
+
+def random_images(rng: np.random.Generator, n: int, gaze: Gaze = SMALL_GAZE) -> np.ndarray:
+    """Blots of light: dark images with bright rectangles."""
+    out = np.zeros((n, *gaze.shape), dtype=np.uint8)
+    for image in out:
+        for _ in range(6):
+            y, x = rng.integers(0, gaze.size - 4, 2)
+            h, w = rng.integers(3, 12, 2)
+            image[y : y + h, x : x + w] = rng.integers(40, 256, image.shape[2:])
+    return out
 
 
 def random_perceiver(rng: np.random.Generator, **parts: Any) -> Perceiver:

@@ -48,6 +48,12 @@ class Unruly(np.ndarray):
         return turned[..., middle:] @ plain[middle:] + turned[..., :middle] @ plain[:middle]
 
 
+@pytest.fixture(autouse=True)
+def numpy_alone(monkeypatch):
+    """Libraries are tried here, so they do all the work."""
+    monkeypatch.setattr("asp_neuro.compiled.kernels", None)
+
+
 def unruly(model: object, seen: set[int] | None = None) -> int:
     """Make every matrix of a built model unruly; returns how many there were."""
     seen = set() if seen is None else seen

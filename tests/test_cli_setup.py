@@ -90,6 +90,7 @@ def test_a_shim_that_does_not_run_is_passed_over_for_one_that_does(machine):
     assert machine.logged() == [
         "pip install --quiet uv",  # the stand-in does not bring it, so pip goes on alone
         "pip install --quiet --constraint constraints.txt --editable .[dev]",
+        "pip install --quiet --no-deps neurobench==2.3.0",
     ]
 
 
@@ -100,6 +101,7 @@ def test_uv_brings_python_310_where_there_is_none(machine):
     assert machine.logged() == [
         "uv venv --quiet --python 3.10 .venv",
         "uv pip install --quiet --python .venv/bin/python --constraint constraints.txt --editable .[dev]",
+        "uv pip install --quiet --python .venv/bin/python --no-deps neurobench==2.3.0",
     ]
 
 
@@ -155,7 +157,7 @@ def test_a_failed_installation_fails_and_is_tried_again(machine):
         done = machine.make("setup")
         assert done.returncode != 0
         assert "installing failed" in done.stderr
-        assert sum("pip install" in line for line in machine.logged()) == n_calls
+        assert sum("--editable" in line for line in machine.logged()) == n_calls
 
 
 def test_setup_is_done_once_and_again_after_a_change_or_a_move(machine):
@@ -163,7 +165,7 @@ def test_setup_is_done_once_and_again_after_a_change_or_a_move(machine):
 
     def installations() -> int:
         assert machine.make("setup").returncode == 0
-        return sum("pip install" in line for line in machine.logged())
+        return sum("--editable" in line for line in machine.logged())
 
     assert [installations(), installations()] == [1, 1]
     later = (machine.folder / ".venv/.asp-neuro-installed").stat().st_mtime + 10
@@ -174,11 +176,23 @@ def test_setup_is_done_once_and_again_after_a_change_or_a_move(machine):
     assert [installations(), installations()] == [3, 3]
 
 
+def test_a_browser_is_installed_where_setup_may_and_told_of_where_it_may_not(machine):
+    machine.add("uv", UV)
+    assert "no chromium: the tests that open a report" in machine.make("setup").stderr
+    machine.add("apt-get", '#!/bin/bash\necho "apt-get $*" >> "$LOG"\n')
+    os.utime(machine.folder / "constraints.txt", (later := 4e9, later))
+    machine.make("setup")
+    asked = [line for line in machine.logged() if line.startswith("apt-get")]
+    assert asked == ["apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core"] * (os.geteuid() == 0)
+    machine.add("chromium", "#!/bin/bash\n")
+    assert "chromium" not in machine.make("setup").stderr
+    assert [line for line in machine.logged() if line.startswith("apt-get")] == asked
+
+
 def test_make_alone_lists_what_it_can_do(machine):
     listed = machine.make().stdout
-    assert all(
-        f"make {goal} " in listed for goal in ("setup", "demo", "test", "quick", "lint", "soak", "bench", "clean")
-    )
+    goals = ("setup", "demo", "test", "quick", "lint", "soak", "bench", "reports", "clean")
+    assert all(f"make {goal} " in listed for goal in goals)
 
 
 def test_a_folder_of_data_named_by_the_user_is_kept(machine):

@@ -53,6 +53,19 @@ def test_what_lies_in_a_plane_fills_nothing():
     assert told(plane)["empty directions"] > told(ball)["empty directions"]
 
 
+def test_a_tilted_plane_leans_and_loses_its_layer():
+    plane = np.random.default_rng(0).uniform(-1.0, 1.0, size=(128, 3)) * [1.0, 0.0, 1.0]
+    tilted = plane @ np.array([[1.0, 1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 2**0.5]]) / 2**0.5  # by 45 degrees
+    level, wall, leaning = told(plane), told(plane[:, [0, 2, 1]]), told(tilted)
+    assert level["lean 90 %"] == 0.0
+    assert wall["lean middle"] < leaning["lean middle"]  # a wall leans only where its groups are long and slanting
+    assert leaning["lean middle"] == pytest.approx(0.25, abs=0.1)  # half of the spread goes up, half across
+    assert level["fullest thin layer"] == level["lowest thin layer"] == level["highest thin layer"] == 1.0
+    assert leaning["fullest thin layer"] < 0.2
+    assert leaning["fullest thin layer"] <= leaning["fullest thicker layer"]
+    assert wall["fullest z layer"] == 1.0
+
+
 def test_a_turn_about_up_changes_what_knows_the_front_and_nothing_else():
     turned = changed(POINTS, Condition("turned", "turned"), 0)
     before, after = statistics(cut(POINTS, HOW)), statistics(cut(turned, HOW))

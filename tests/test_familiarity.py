@@ -9,10 +9,10 @@ import pytest
 
 from asp_neuro import bundle as bundles
 from asp_neuro.certify import Recording, certify, familiarity, make_plan, tallies, why_void
-from asp_neuro.certify.familiarity import Seen, limit, needed, reference
+from asp_neuro.certify.familiarity import Odd, Seen, limit, needed, oddness, reference
 from asp_neuro.errors import ConfigError, InputError, UsageError
 from asp_neuro.model.exit import ExitReason, ExitRule
-from asp_neuro.model.familiarity import Familiarity, told
+from asp_neuro.model.familiarity import Familiarity, steps, told
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.runtime import deployment
 from asp_neuro.runtime.deployment import Deployed
@@ -88,13 +88,60 @@ def test_distances_are_exact_so_that_no_batch_changes_them():
     assert (wild > whole.max()).all()
 
 
+def test_statistics_that_only_say_what_a_cloud_is_like_change_no_distance():
+    x, classes = toy(np.random.default_rng(0))
+    known, more = reference([(x, classes)], 4), x + np.array([0.0, 0.0, 0.0, 0.0, 0.5])
+    assert (known.apart(more) == known.apart(x)).all()
+    assert (known.apart(x) == reference([(x[:, :4], classes)]).apart(x[:, :4])).all()
+    assert (reference([(x, classes)]).apart(more) != known.apart(x)).any()
+
+
+# Oddness: what misleads the model
+
+
+def test_what_is_like_changed_clouds_is_odd_and_what_is_like_known_ones_is_not():
+    rng = np.random.default_rng(0)
+    x, classes = toy(rng, 600)
+    lean = np.array([0.1, 0.0, -0.2, 0.0, 0.0])  # no more than usual of each, and never together
+    leaning = x + lean
+    known = reference([(x, classes)])
+    found = oddness(known, [(x, classes)], [x + np.array([0.0, 0.0, 0.0, 0.1, 0.0])], [Odd("leaning", leaning)])
+    new, _ = toy(rng, 600)
+    score, most = found(steps(new)), np.quantile(known.apart(x).min(axis=1), 0.99)
+    assert (score >= 0.0).all()
+    assert 0.3 < (score == 0.0).mean() < 0.7  # the middle of known clouds is nothing
+    assert np.quantile(found(steps(x)), 0.99) == pytest.approx(most, rel=0.3)  # counts as much as a distance
+    odder = found(steps(new + lean))
+    assert np.median(odder) > np.quantile(score, 0.9)
+    both = dataclasses.replace(known, odd=found)
+    assert (both.distances(new) == np.maximum(known.apart(new), found(steps(new)))).all()
+
+
+def test_oddness_is_exact_so_that_no_batch_changes_it():
+    rng = np.random.default_rng(0)
+    x, classes = toy(rng)
+    found = oddness(reference([(x, classes)]), [(x, classes)], [], [Odd("a", x + 0.1), Odd("b", x - 0.1)])
+    whole = found(steps(x))
+    assert whole.shape == (300, 2)
+    assert (np.concatenate([found(steps(x[i : i + 1])) for i in range(300)]) == whole).all()
+    assert (found.slopes == np.rint(found.slopes)).all()
+    assert np.isfinite(found(steps(np.full((1, 5), 1e9)))).all()
+
+
 def made(n: int = 150, exits=(0.8, 0.5)) -> Familiarity:
     rng = np.random.default_rng(1)
     x, classes = toy(rng)
     new, labels = toy(rng, n)
     seen = Seen(new, np.stack([labels, labels]), rng.random((2, n)))
     return familiarity.make(
-        [(x, classes)], [seen], exits, n_classes=3, statistics=list("abcde"), known=["clean"], level=0.05
+        [(x, classes)],
+        [seen],
+        exits,
+        n_classes=3,
+        statistics=list("abcde"),
+        known=["clean"],
+        odd=[Odd("leaning", x + 0.2)],
+        level=0.05,
     )
 
 
@@ -120,6 +167,9 @@ def test_a_record_comes_back_and_a_damaged_one_does_not():
         ({"exits": [0.1, 0.5]}, "fall strictly"),
         ({"level": 0.0}, "strictly between"),
         ({"units": [0.0] * 5}, "above 0"),
+        ({"odd": ["one", "two"]}, "bytes, expected"),
+        ({"odd_unit": [1.0, 1.0]}, "do not fit"),
+        ({"odd_width": [0.0] * 5}, "above 0"),
     ):
         with pytest.raises(InputError, match=message):
             Familiarity.from_dict({**stored, **change})
@@ -203,7 +253,7 @@ def test_degenerate_clouds_are_unfamiliar_and_new_ones_are_not(compact, certifie
     for name, cloud in clouds.items():
         answer = perceiver(cloud)
         assert answer.exit is ExitReason.UNFAMILIAR, name
-        assert answer.unfamiliar.startswith("not like known clouds: "), name
+        assert answer.unfamiliar.startswith("not like known clouds"), name
         assert answer.to_dict()["unfamiliar"] == answer.unfamiliar
     new = deployment.clouds_of(certified, None, "test", None, 200)
     rule = deployment.exit_rule(certified)[0]

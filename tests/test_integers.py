@@ -158,13 +158,13 @@ def test_what_it_does_not_know_is_left_out_with_a_word():
     spec = specs.random_model(np.random.default_rng(0))
     assert integers.why_not(spec) is None
 
-    class Image:
-        kind = "image"
+    class Sound:
+        kind = "sound"
 
     class Other:
-        scene, task, head = Image(), spec.task, spec.head
+        scene, task, head = Sound(), spec.task, spec.head
 
-    assert integers.why_not(Other()) == "it knows cloud, classify, this network is image, classify"
+    assert integers.why_not(Other()) == "it knows cloud or image, classify, this network is sound, classify"
 
 
 # Its parts against the host's, where a random network may not lead

@@ -75,7 +75,7 @@ def test_metrics_of_a_model_count_what_was_looked_at():
 def test_neurobench_itself_counts_the_same():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("snntorch", reason="snntorch, which NeuroBench imports, is not installed")
-    # no extra names it: it asks for much that nobody needs here, and works without
+    # no extra names it: it asks for 18 packages that nobody needs here, and works without (`.ci/setup` takes it alone)
     layers, neurons, static, workload, models = (
         pytest.importorskip(f"neurobench.{part}", reason="pip install --no-deps neurobench: it is not installed")
         for part in ("hooks.layer", "hooks.neuron", "metrics.static", "metrics.workload", "models")

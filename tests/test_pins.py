@@ -14,21 +14,26 @@ import pytest
 
 from asp_neuro.bundle import shipped
 from asp_neuro.data import load_clouds
+from asp_neuro.data.image_places import load_images
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Answer
 from asp_neuro.runtime.deployment import exit_rule, open_bundle
+from asp_neuro.scenes.image import Gaze
 
 PINS = Path(__file__).with_name("pins.json")
-EVERY = 8  # built-in test shape: models of all data sets look at them, whatever they take them for
+EVERY = 8  # built-in test shape or image: models of all data sets look at them, whatever they take them for
 
 
 def told(name: str, certified: bool) -> list[Answer]:
     deployed = open_bundle(name)
     perceiver = deployed.perceiver
-    clouds = load_clouds("shapes", "test", n_points=deployed.chunking.n_points)
-    clouds = clouds.subset(range(0, len(clouds), EVERY))
+    if isinstance(deployed.settings, Gaze):
+        some = load_images("strokes", "test", deployed.settings)
+    else:
+        some = load_clouds("shapes", "test", n_points=deployed.chunking.n_points)
+    some = some.subset(range(0, len(some), EVERY))
     rule = exit_rule(deployed)[0] if certified else ExitRule()
-    return perceiver.answers(perceiver.scenes(clouds.points, clouds.names), rule)
+    return perceiver.answers(perceiver.scenes(some.inputs, some.names), rule)
 
 
 def digests(answers: list[Answer]) -> dict[str, str]:

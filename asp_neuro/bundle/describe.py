@@ -100,10 +100,11 @@ def _familiarity(bundle: Bundle) -> str:
     if bundle.familiarity is None:
         return "familiarity: none, no cloud is called unfamiliar (asp-neuro certify adds it)"
     known = Familiarity.from_dict(bundle.familiarity)
+    watched = f"; watched: {', '.join(known.odd)}" if known.odd else ""
     return (
         f"familiarity: {len(known.statistics)} statistics, {len(known.owners)} prototypes of {known.n_reference} known"
         f" clouds ({', '.join(known.known)}); limits from {known.n} others, so that at most {percent(known.level)} of"
-        f" clouds like these are called unfamiliar; {known.sha256[:12]}"
+        f" clouds like these are called unfamiliar{watched}; {known.sha256[:12]}"
     )
 
 

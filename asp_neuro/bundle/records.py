@@ -139,7 +139,7 @@ def _check_promises(bundle: Bundle) -> None:
 
 def _check_familiarity(bundle: Bundle) -> None:
     known, scene = Familiarity.from_dict(bundle.familiarity), with_statistics(bundle.model.scene)
-    if known.statistics != (() if scene is None else tuple(scene.words)):
+    if known.statistics != (() if scene is None else tuple(scene.words)[: len(known.statistics)]):  # later ones follow
         raise ConfigError(f"familiarity: {len(known.statistics)} statistics, of which this kind of scene has others")
     if max(known.owners) >= len(bundle.classes):
         raise ConfigError(f"familiarity: class {max(known.owners)} of {len(bundle.classes)}")

@@ -9,14 +9,28 @@ clouds, which these are independent of.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from asp_neuro.errors import UsageError
 from asp_neuro.model.exit import NEVER, first_crossing
-from asp_neuro.model.familiarity import FINE, LARGEST, STEPS, Familiarity, Reference, packed
+from asp_neuro.model.familiarity import (
+    FINE,
+    LARGEST,
+    PART,
+    STEPS,
+    Familiarity,
+    Oddness,
+    Reference,
+    packed,
+    steps,
+)
+from asp_neuro.model.familiarity import parts as parts_of_spread
+
+Pair = tuple[np.ndarray, np.ndarray]  # statistics [m, S] and classes [m] of known clouds
 
 LEVEL = 0.01
 PROTOTYPES = 8  # at most, of a class under one condition
@@ -24,6 +38,9 @@ CLOUDS = 20  # of a prototype, on average at least
 FEWEST = 5  # clouds of a prototype, else it goes
 RIDGE = 0.1  # added to every direction's variance, in its own unit: what few clouds did not show
 ROUNDS = 10  # of k-means
+TAIL = 0.99  # the share of known clouds below the point where distance and oddness count alike
+PENALTY = 3e-4  # of a slope per spread, squared, against the mean loss of a cloud
+STEPS_OF_FIT = 12  # Newton's, from nothing
 
 
 class Seen(NamedTuple):
@@ -57,14 +74,17 @@ def limit(scores: np.ndarray, level: float) -> float:
     return float(np.sort(scores)[len(scores) - allowed])
 
 
-def reference(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Reference:
-    """Statistics [m, S] and classes [m] of known clouds, a pair for each condition -> prototypes and directions."""
+def reference(parts: Sequence[Pair], n_apart: int | None = None) -> Reference:
+    """Statistics [m, S] and classes [m] of known clouds, a pair for each condition -> prototypes and directions.
+
+    Distances count the first `n_apart` statistics only (None: all).
+    """
     owners, middles, rests = [], [], []
     for statistics, classes in parts:
-        even = _whitening(*_rests(statistics, classes))
+        even = _whitening(*_rests(statistics[:, :n_apart], classes))
         for owner in np.unique(classes):
             mine = statistics[classes == owner]
-            where = _clusters(mine @ even, min(PROTOTYPES, max(1, len(mine) // CLOUDS)))
+            where = _clusters(mine[:, :n_apart] @ even, min(PROTOTYPES, max(1, len(mine) // CLOUDS)))
             for one in np.unique(where):
                 some = mine[where == one]
                 if len(some) >= FEWEST or len(mine) < FEWEST:
@@ -73,7 +93,8 @@ def reference(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Reference:
                     rests.append(some - middles[-1])
     rest = np.concatenate(rests)
     spread = np.maximum(np.sqrt((rest**2).mean(axis=0)), 16.0 / STEPS)
-    wanted = _whitening(rest, spread) * (FINE / STEPS)  # on whole steps, to fine steps
+    wanted = np.zeros((rest.shape[1], rest.shape[1]))  # on whole steps, to fine steps
+    wanted[:n_apart, :n_apart] = _whitening(rest[:, :n_apart], spread[:n_apart]) * (FINE / STEPS)
     units = _short(np.maximum(np.abs(wanted).max(axis=0), 2.0**-30) / LARGEST)
     return Reference(
         np.array(owners),
@@ -82,6 +103,60 @@ def reference(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Reference:
         np.rint(wanted / units),
         units,
     )
+
+
+class Odd(NamedTuple):
+    """Known clouds changed in a way that misleads the model."""
+
+    name: str
+    statistics: np.ndarray  # [m, S]
+
+
+def oddness(known: Reference, parts: Sequence[Pair], harmless: Sequence[np.ndarray], odd: Sequence[Odd]) -> Oddness:
+    """What tells known clouds, as they are and changed harmlessly [m, S], from odd ones; by logistic regression."""
+    usual = np.concatenate([*(statistics for statistics, _ in parts), *harmless])
+    centre = np.clip(np.rint(usual.mean(axis=0) * STEPS), -LARGEST, LARGEST)
+    spread = np.maximum(usual.std(axis=0) * STEPS, 16.0)
+    width = _short(PART / spread)
+    plain = features(usual, centre, width)
+    slopes = np.stack([_fitted(plain, features(one.statistics, centre, width)) for one in odd])
+    slopes = slopes / np.repeat([PART, PART**2], len(centre))
+    raw = Oddness(
+        centre, width, np.rint(slopes / np.abs(slopes).max() * LARGEST), np.zeros(len(odd)), np.ones(len(odd))
+    )
+    found = raw.raw(steps(np.concatenate([statistics for statistics, _ in parts])))
+    offset, high = (np.rint(np.quantile(found, share, axis=0)) for share in (0.5, TAIL))
+    own = [known.apart(statistics) for statistics, _ in parts]
+    far = np.concatenate([_own(one, classes, known.owners) for one, (_, classes) in zip(own, parts, strict=True)])
+    unit = _short(np.quantile(far, TAIL) / np.maximum(high - offset, 1.0))
+    return dataclasses.replace(raw, offset=offset, unit=unit)
+
+
+def features(statistics: np.ndarray, centre: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """[n, S] -> [n, 2 S] distances from the middle, in spreads, and their squares."""
+    part = parts_of_spread(steps(statistics), centre, width) / PART
+    return np.concatenate([part, part * part], axis=1)
+
+
+def _own(far: np.ndarray, classes: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """[n, p] -> [n] from the nearest prototype of the own class, of any where it has none."""
+    mine = np.where(owners == classes[:, None], far, np.inf)
+    return np.where(np.isinf(mine).all(axis=1), far.min(axis=1), mine.min(axis=1))
+
+
+def _fitted(usual: np.ndarray, odd: np.ndarray) -> np.ndarray:
+    """Slopes [F] of a logistic regression of odd [m, F] against usual [n, F], both sides of equal weight."""
+    x = np.concatenate([usual, odd])
+    x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    side = np.repeat([0.0, 1.0], [len(usual), len(odd)])
+    weight = np.repeat([0.5 / len(usual), 0.5 / len(odd)], [len(usual), len(odd)])
+    slope, ridge = np.zeros(x.shape[1]), PENALTY * np.append(np.ones(x.shape[1] - 1), 1e-6)
+    for _ in range(STEPS_OF_FIT):
+        chance = 1.0 / (1.0 + np.exp(-np.clip(x @ slope, -30.0, 30.0)))
+        pull = x.T @ (weight * (side - chance)) - ridge * slope
+        curve = (x.T * (weight * np.maximum(chance * (1.0 - chance), 1e-3))) @ x + np.diag(ridge)
+        slope = slope + np.linalg.solve(curve, pull)
+    return np.asarray(slope[:-1])
 
 
 def _short(units: np.ndarray) -> np.ndarray:
@@ -132,20 +207,29 @@ def at_exit(strange: np.ndarray, margins: np.ndarray, tau: float | None) -> np.n
 
 
 def make(
-    parts: Sequence[tuple[np.ndarray, np.ndarray]],
+    parts: Sequence[Pair],
     planning: Sequence[Seen],
     exits: Sequence[float],
     *,
     n_classes: int,
     statistics: Sequence[str],
     known: Sequence[str],
+    n_apart: int | None = None,
+    harmless: Sequence[np.ndarray] = (),
+    odd: Sequence[Odd] = (),
     level: float = LEVEL,
     model_sha256: str = "",
     reference_sha256: str = "",
     data_sha256: str = "",
 ) -> Familiarity:
-    """A familiarity from known clouds (`reference`) and clouds that plan, a pair of these for each condition."""
-    frozen = reference(parts)
+    """A familiarity from known clouds (`reference`) and clouds that plan, a pair of these for each condition.
+
+    `n_apart`: see `reference`. `harmless` [m, S] are statistics of known clouds, changed in ways that do not mislead
+    the model; `odd`: that do.
+    """
+    frozen = reference(parts, n_apart)
+    if odd:
+        frozen = dataclasses.replace(frozen, odd=oddness(frozen, parts, harmless, odd))
     strange = [strangeness(frozen, seen, n_classes) for seen in planning]
 
     def largest(tau: float | None) -> float:
@@ -168,4 +252,19 @@ def make(
         model_sha256=model_sha256,
         reference_sha256=reference_sha256,
         data_sha256=data_sha256,
+        **_plain(frozen.odd, odd),
     )
+
+
+def _plain(found: Oddness | None, odd: Sequence[Odd]) -> dict[str, Any]:
+    """As a familiarity stores it."""
+    if found is None:
+        return {}
+    return {
+        "odd": tuple(one.name for one in odd),
+        "odd_centre": packed(found.centre),
+        "odd_width": tuple(found.width.tolist()),
+        "odd_slopes": packed(found.slopes),
+        "odd_offset": tuple(found.offset.tolist()),
+        "odd_unit": tuple(found.unit.tolist()),
+    }

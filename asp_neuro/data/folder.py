@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +20,18 @@ SPLIT_NAMES = {"train": "train", "validation": "validation", "val": "validation"
                "cal": "calibration", "test": "test"}  # fmt: skip
 
 
+def files_of_split(
+    root: Path, split: str, suffixes: Iterable[str] = READERS, what: str = "clouds"
+) -> tuple[list[Path], list[str], tuple[str, ...]]:
+    """The files of one split, in the order of their names (class/...), these names, and the classes."""
+    classes = class_folders(root)
+    paths = sorted(_choose(root, split, {c: _files_of(root / c, tuple(suffixes)) for c in classes}, what))
+    return paths, [p.relative_to(root).as_posix() for p in paths], classes
+
+
 def read_folder(root: Path, split: str, how: Sampling, up: str, seed: int) -> CloudSet:
     """The clouds of one split, in the order of their names."""
-    classes = class_folders(root)
-    chosen = _choose(root, split, {c: _files_of(root / c) for c in classes})
-    paths = sorted(chosen)
-    names = [p.relative_to(root).as_posix() for p in paths]
+    paths, names, classes = files_of_split(root, split)
     labels = [classes.index(name.split("/")[0]) for name in names]
     source = f"{root}, {split} split, {up} up"
     return gather(paths, names, labels, classes, source, how, up, seed)
@@ -70,43 +76,43 @@ def class_folders(root: Path) -> tuple[str, ...]:
     return classes
 
 
-def clouds_in(folder: Path) -> list[Path]:
-    return [p for p in visible(folder) if p.suffix.lower() in READERS and not p.is_dir()]
+def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    return [p for p in visible(folder) if p.suffix.lower() in suffixes and not p.is_dir()]
 
 
-def _files_of(folder: Path) -> dict[str, list[Path]]:
+def _files_of(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
     """The clouds of one class by split; the key '' holds those that lie in no split folder."""
     inside: dict[str, list[Path]] = {}
     for child in visible(folder):
         if child.is_dir():
             if child.name.lower() not in SPLIT_NAMES:
                 raise InputError(f"{child}: not a split folder; expected {', '.join(SPLIT_NAMES)}")
-            inside.setdefault(SPLIT_NAMES[child.name.lower()], []).extend(clouds_in(child))
-    if loose := clouds_in(folder):
+            inside.setdefault(SPLIT_NAMES[child.name.lower()], []).extend(_files_in(child, suffixes))
+    if loose := _files_in(folder, suffixes):
         inside[""] = loose
     if not any(inside.values()):
-        raise InputError(f"{folder}: a class with no samples; known kinds of files: {' '.join(READERS)}")
+        raise InputError(f"{folder}: a class with no samples; known kinds of files: {' '.join(suffixes)}")
     return inside
 
 
-def _choose(root: Path, split: str, files: dict[str, dict[str, list[Path]]]) -> list[Path]:
+def _choose(root: Path, split: str, files: dict[str, dict[str, list[Path]]], what: str) -> list[Path]:
     """The files of one split over all classes."""
     kinds = {s for inside in files.values() for s in inside}
     if "" in kinds and len(kinds) > 1:
         raise InputError(f"{root}: some classes have split folders and some files lie outside of them")
     if "" in kinds:
-        return _part(root, [p for inside in files.values() for p in inside[""]], SHARES, split)
+        return _part(root, [p for inside in files.values() for p in inside[""]], SHARES, split, what)
     given = [p for inside in files.values() for p in inside.get(split, [])]
     if split in kinds and split != "train":
         return given
     if split == "test" or "train" not in kinds:
         raise MissingError(f"{root}: no split '{split}'; found {', '.join(sorted(kinds))}")
     train = [p for inside in files.values() for p in inside.get("train", [])]
-    return _part(root, train, {s: share for s, share in CARVED.items() if s not in kinds}, split)
+    return _part(root, train, {s: share for s, share in CARVED.items() if s not in kinds}, split, what)
 
 
-def _part(root: Path, paths: list[Path], shares: dict[str, float], split: str) -> list[Path]:
+def _part(root: Path, paths: list[Path], shares: dict[str, float], split: str, what: str) -> list[Path]:
     parts = by_share([p.relative_to(root).as_posix() for p in paths], shares)
     if not len(parts[split]):
-        raise InputError(f"{root}: {len(paths)} clouds are too few for a split '{split}'")
+        raise InputError(f"{root}: {len(paths)} {what} are too few for a split '{split}'")
     return [paths[i] for i in parts[split]]

@@ -12,6 +12,7 @@ from pathlib import Path
 from asp_neuro.data.axes import check_up
 from asp_neuro.data.clouds import CloudSet
 from asp_neuro.data.fingerprints import recalled, remember
+from asp_neuro.data.pictures import ImageSet
 from asp_neuro.data.places import NAMES, Place
 from asp_neuro.errors import InputError, MissingError
 from asp_neuro.report import say
@@ -35,11 +36,12 @@ class OwnData:
         return f"{self.path}, {self.up} up"
 
 
-def own_data(place: Place, up: str | None, train: CloudSet) -> OwnData | None:
+def own_data(place: Place, up: str | None, train: CloudSet | ImageSet) -> OwnData | None:
     """What to remember of the data that a model is trained on; None: they have a name by which they are found."""
     if place.name != "folder" or place.path is None:
         return None
-    return OwnData(str(place.path.resolve()), up or "y", len(train), remember(train.points, train.names))
+    shapes = "" if isinstance(train, ImageSet) else remember(train.points, train.names)
+    return OwnData(str(place.path.resolve()), up or "y", len(train), shapes)
 
 
 def recall(own: OwnData | None, data: str | Path | None, up: str | None) -> tuple[str | Path | None, str | None]:

@@ -73,14 +73,13 @@ def evaluate(model: Model, examples: Examples, rule: str = "learned", seed: int 
     """Run every cloud at full budget with one selection rule; all else stays the same, byte for byte."""
     was_training = model.training
     model.eval()
-    n_chunks = examples.chunks.n_chunks
-    orders = random_orders(len(examples), n_chunks, seed)
+    orders = random_orders(len(examples), examples.n_places, seed)
     logits, taken, rates, highest = [], [], [], []
     for start in range(0, len(examples), BATCH):
         index = np.arange(start, min(start + BATCH, len(examples)))
         batch = examples.batch(index)
         choose = _rule(rule, model, batch.labels, torch.from_numpy(orders[index]))
-        played = model.rollout(model.look(batch), choose, n_chunks)
+        played = model.rollout(model.look(batch), choose, examples.budget)
         logits.append(played.logits.numpy())
         taken.append(played.order.numpy())
         rates.append(played.firing_rate.numpy() * len(index))

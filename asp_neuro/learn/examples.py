@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from asp_neuro.data import CloudSet
-from asp_neuro.learn.model import Batch
+from asp_neuro.data.pictures import ImageSet
+from asp_neuro.data.samples import SampleSet
+from asp_neuro.learn.image_examples import ImageExamples
+from asp_neuro.learn.image_examples import batch_of as image_batch_of
+from asp_neuro.learn.image_model import ImageModel
+from asp_neuro.learn.model import Batch, Model
+from asp_neuro.learn.recipe import Recipe
 from asp_neuro.scenes.augment import Augmentation, augment
 from asp_neuro.scenes.cache import chunks_of, joined
 from asp_neuro.scenes.cloud import GRID, Chunking, Chunks, describe
 from asp_neuro.scenes.copies import copies
+from asp_neuro.scenes.image import Gaze
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,24 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def scenes(self) -> Chunks:
+        """The clouds themselves, cut."""
+        return self.chunks[: len(self)] if len(self.chunks) > len(self) else self.chunks
+
+    @property
+    def n_places(self) -> int:
+        return self.chunks.n_chunks
+
+    @property
+    def budget(self) -> int:
+        return self.chunks.n_chunks
+
+    @property
+    def content(self) -> tuple[np.ndarray | None, ...]:
+        """What a fingerprint is of."""
+        return self.chunks.points, self.labels, self.teacher
 
     def batch(
         self, index: np.ndarray, how: Augmentation | None = None, rng: np.random.Generator | None = None
@@ -71,3 +97,18 @@ def examples_of(
         parts.append(chunks_of(changed, how, clouds.names, cache=False))
     chunks = parts[0] if len(parts) == 1 else joined(parts)
     return Examples(chunks, chunks.groups_of_chunks(), clouds.labels)
+
+
+def examples_for(
+    samples: SampleSet, recipe: Recipe, cache: bool = True, change: Augmentation | None = None
+) -> Examples | ImageExamples:
+    """Labelled inputs, as the recipe's kind of scene takes them; with `change`, to train on."""
+    if isinstance(samples, ImageSet):
+        assert isinstance(recipe.scene, Gaze)
+        return ImageExamples(samples, recipe.scene)
+    return examples_of(samples, recipe.chunking, cache, change, recipe.seed)
+
+
+def batch_for(scenes: Any, model: Model) -> Any:
+    """Scenes as they are, as the model takes them, without labels (all 0)."""
+    return image_batch_of(scenes, model.gaze) if isinstance(model, ImageModel) else batch_of(scenes)

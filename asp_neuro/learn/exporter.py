@@ -6,7 +6,7 @@ on its training data, and its loss is shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +17,15 @@ from asp_neuro import bundle as bundles
 from asp_neuro import plain
 from asp_neuro.bundle import Bundle, make_golden
 from asp_neuro.bundle.origin import Origin
-from asp_neuro.data import load_clouds, locate, sampling_of
+from asp_neuro.data import load_clouds
+from asp_neuro.data.image_places import STROKES, load_images
 from asp_neuro.data.own import recall
+from asp_neuro.data.samples import load_samples, locate_samples
 from asp_neuro.errors import ConfigError, MissingError
 from asp_neuro.heads.bits import STATE_MAX
 from asp_neuro.learn import integers
 from asp_neuro.learn.evaluation import accuracy_at, evaluate
-from asp_neuro.learn.examples import Examples, examples_of
+from asp_neuro.learn.examples import Examples, examples_for
 from asp_neuro.learn.heads import set_steps
 from asp_neuro.learn.model import Model
 from asp_neuro.learn.part_examples import PartExamples, part_examples_of
@@ -36,11 +38,14 @@ from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.report import say, table
-from asp_neuro.scenes.cloud import Chunking, Chunks
+from asp_neuro.scenes.cloud import Chunking
+from asp_neuro.scenes.image import Gaze
 
 MODELNET = "trained on ModelNet, which is offered for academic research only"
 SHAPENET = "trained on ShapeNetPart, which is offered for non-commercial research and education only"
-LICENCES = {"modelnet": MODELNET, "shapenetpart": SHAPENET}
+MNIST = "trained on digits of MNIST (CC BY-SA 3.0)"
+IMAGENETTE = "trained on Imagenette, a part of ImageNet, which is offered for non-commercial research only"
+LICENCES = {"modelnet": MODELNET, "shapenetpart": SHAPENET, "clutter": MNIST, "imagenette": IMAGENETTE}
 TRAINED_ON = " (it was trained on them)"
 BATCH = 256
 N_GOLDEN = 2  # clouds: enough to tell a machine that computes otherwise, and a bundle stays small
@@ -83,13 +88,13 @@ def export(
     discretised = not model.deploy
     if discretised:
         _discretise(model, recipe, classes, data, up)
-    spec = model.spec(recipe.chunking, classes)
+    spec = model.spec(recipe.scene, classes)
     perceiver = Perceiver(spec if discretised or steps is not None else _copied(stored, spec, str(checkpoint)))
     record: dict[str, Any] = {"training": stored.get("report", {}), "discretised_at_export": discretised}
     unseen = "validation" not in recipe.data.also
     measured, agreement = (None, None) if validation is None else _measure(model, perceiver, validation, unseen)
-    chunks = None if validation is None else validation.chunks[:N_GOLDEN]
-    golden = make_golden(perceiver.spec, _drives(perceiver, chunks), golden_points(recipe.chunking))
+    scenes = None if validation is None else validation.scenes[:N_GOLDEN]
+    golden = make_golden(perceiver.spec, _drives(perceiver, scenes), golden_inputs(recipe.scene))
     if measured is not None:
         record["deployment"] = measured
     made = Bundle(
@@ -124,15 +129,14 @@ def _examples(
     try:
         if isinstance(recipe.task, PartsRecipe):
             return part_examples_of(part_clouds(recipe, split, data, up), recipe.chunking)
-        place = locate(recipe.data.name, data)
+        place = locate_samples(recipe.scene, recipe.data.name, data)
     except MissingError as error:
         if data is not None:
             raise
         say(f"no accuracy and no certificate without data: {str(error).splitlines()[0]}")
         return None
-    how, rule = sampling_of(recipe.chunking), recipe.data.splits
-    clouds = load_clouds(place, split, sampling=how, up=up, classes=classes, splits=rule)
-    return examples_of(clouds, recipe.chunking)
+    samples = load_samples(recipe.scene, place, split, up=up, classes=classes, splits=recipe.data.splits)
+    return examples_for(samples, recipe)
 
 
 def _discretise(
@@ -153,8 +157,9 @@ def _measure(model: Model, perceiver: Perceiver, examples: Examples, unseen: boo
     model.deploy = True
     count, looks = _Count(len(perceiver.head.layers)), []
     engine = Watched(perceiver.new_head(), count)
+    scenes = examples.scenes
     for start in range(0, len(examples), BATCH):
-        story = episodes(perceiver.model, examples.chunks[start : start + BATCH], ExitRule())
+        story = episodes(perceiver.model, scenes[start : start + BATCH], ExitRule())
         looks.append(play(story, engine).looks)
     labels = np.concatenate([part[-1].label for part in looks])
     order = np.concatenate([np.stack([look.place for look in part]) for part in looks], axis=1)  # [T, n]
@@ -189,13 +194,21 @@ class _Count:
             self.largest[layer] = max(self.largest[layer], int(np.abs(state).max(initial=0.0)))
 
 
-def _drives(perceiver: Perceiver, chunks: Chunks | None) -> np.ndarray:
-    """Drives [T, b, n] for the golden vectors: of real clouds at full budget, or random ones within the bound."""
-    if chunks is None:
+def _drives(perceiver: Perceiver, scenes: Any) -> np.ndarray:
+    """Drives [T, b, n] for the golden vectors: of real scenes at full budget, or random ones within the bound."""
+    if scenes is None:
         bound = perceiver.spec.drive_bound()
         shape = (perceiver.budget, N_GOLDEN, len(bound))
         return np.rint(np.random.default_rng(0).uniform(-0.25, 0.25, shape) * bound).astype(np.int64)
-    return perceiver.drives(chunks)
+    return perceiver.drives(scenes)
+
+
+def golden_inputs(how: Chunking | Gaze) -> np.ndarray:
+    """Raw inputs of N_GOLDEN scenes that everybody has, as int16."""
+    if isinstance(how, Chunking):
+        return golden_points(how)
+    drawn = load_images(STROKES, "test", replace(how, channels=1)).pixels[:N_GOLDEN]
+    return np.tile(drawn, (1, how.channels, 1)).astype(np.int16)  # colours one below the other
 
 
 def golden_points(how: Chunking) -> np.ndarray:
@@ -231,8 +244,9 @@ def _text(bundle: Bundle, measured: dict[str, Any] | None, agreement: Agreement 
             lines.append(f"warning: layer {number} is dead: no neuron fired on the validation split")
     if measured:
         float_share, deploy_share = 100.0 * measured["float_accuracy"], 100.0 * measured["deploy_accuracy"]
+        what = f"{bundle.model.scene.kind}s{'' if measured['unseen'] else TRAINED_ON}"
         lines.append(
-            f"accuracy at full budget on {measured['n']} validation clouds{'' if measured['unseen'] else TRAINED_ON}: "
+            f"accuracy at full budget on {measured['n']} validation {what}: "
             f"float model {float_share:.1f} %, exported network {deploy_share:.1f} %"
         )
     if measured and "instance_miou" in measured:
@@ -243,7 +257,7 @@ def _text(bundle: Bundle, measured: dict[str, Any] | None, agreement: Agreement 
     if agreement:
         lines.append(
             f"as the trained module on the integer grid: {100.0 * agreement.answer:.1f} % of the answers, "
-            f"{100.0 * agreement.first_chunks:.1f} % of the first {FIRST} chunks, "
+            f"{100.0 * agreement.first_chunks:.1f} % of the first {FIRST} choices, "
             f"{100.0 * agreement.order:.1f} % of the whole orders"
         )
     return "\n".join(lines)

@@ -11,7 +11,7 @@ import torch
 from asp_neuro.errors import InputError
 from asp_neuro.grid.softmax import margin
 from asp_neuro.learn import part_lessons
-from asp_neuro.learn.examples import batch_of
+from asp_neuro.learn.examples import batch_for
 from asp_neuro.learn.heads import set_steps
 from asp_neuro.learn.integers import first_difference
 from asp_neuro.learn.model import Episode, Model, learned
@@ -30,7 +30,7 @@ def trained(checkpoint: str | Path, deployed: ModelSpec) -> Machine:
         set_steps(model.head, deployed.head.steps)
     if not model.has_scales:
         raise InputError(f"'{checkpoint}' never ran on the integer grid; there is no integer network to compare")
-    apart = first_difference(deployed, model.spec(recipe.chunking, classes))
+    apart = first_difference(deployed, model.spec(recipe.scene, classes))
     if apart is not None:
         raise InputError(f"'{checkpoint}' is not what this bundle was made of: they differ in {apart}")
     return machine(model)
@@ -82,7 +82,7 @@ def module_looks(model: Model, perceiver: Perceiver, scenes: Any, rule: ExitRule
     All scenes of the batch run to the end of the budget; a look holds those that are still under way.
     """
     model.eval()
-    episode = model.begin(model.look(batch_of(scenes)))
+    episode = model.begin(model.look(batch_for(scenes, model)))
     asked = None if model.points is None else part_lessons.Asked(model, scenes, episode.sight)
     rows, found = np.arange(len(scenes)), []
     for t in range(1, perceiver.budget + 1):

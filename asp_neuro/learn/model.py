@@ -36,6 +36,7 @@ from asp_neuro.model.mixer import Mixer as DeployedMixer
 from asp_neuro.model.policy import VISITED
 from asp_neuro.model.policy import Policy as DeployedPolicy
 from asp_neuro.model.spec import ModelSpec
+from asp_neuro.scenes.base import SceneSpec
 from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.cloud_encoder import BOUND, CloudSpec
 from asp_neuro.tasks.classify import Classify, ClassifySpec
@@ -51,6 +52,9 @@ class Batch(NamedTuple):
     descriptors: Tensor  # [b, M, 8]
     labels: Tensor  # [b] int64
 
+    def part(self, which: slice) -> Batch:
+        return Batch(*(one[which] for one in self))
+
 
 class Sight(NamedTuple):
     """What every chunk of a cloud would show: the mixer's gates and the policy's geometry."""
@@ -61,6 +65,14 @@ class Sight(NamedTuple):
     deployed: Deployed | None = None  # in deploy mode: who computes the values
     tokens: Tensor | None = None  # [b, G, w] of the groups, for a task that asks for points
     embedding: Tensor | None = None  # [b, M, D] likewise
+
+    def at(self, choice: Tensor) -> Tensor:
+        """One-hot choice [b, M] -> gates [b, 4 D]."""
+        return (choice.unsqueeze(1) @ self.gates).squeeze(1)
+
+    def along(self, choices: Tensor) -> Tensor:
+        """One-hot choices [T, b, M] -> gates [T, b, 4 D]."""
+        return (choices.transpose(0, 1) @ self.gates).transpose(0, 1)
 
 
 class Deployed(NamedTuple):
@@ -121,6 +133,8 @@ Choose = Callable[[Episode], Tensor]  # -> one-hot choice [b, M]
 class Model(nn.Module):
     """All trained parts."""
 
+    descriptor_bound = BOUND
+
     def __init__(
         self, how: ModelRecipe, n_classes: int, head: HeadRecipe | None = None, task: object | None = None
     ) -> None:
@@ -176,12 +190,9 @@ class Model(nn.Module):
 
         `points` shows the dense part, if there is one, some points.
         """
-        seen, training = Ranges(), self.training
+        training = self.training
         self.eval()
-        self.encoder.ranges = self.mixer.ranges = seen
-        for batch in batches:
-            self.look(batch)
-        self.encoder.ranges = self.mixer.ranges = None
+        seen = self.note_ranges(batches)
         if self.points is not None and points is not None:
             self.points.ranges = seen
             points(self)
@@ -195,6 +206,14 @@ class Model(nn.Module):
         self.grid.fix(self.readout.weight, self.readout.bias, 1.0, 1.0)
         self.grid_fixed.fill_(1)
 
+    def note_ranges(self, batches: Iterable[Batch]) -> Ranges:
+        """The largest activations of encoder and mixer."""
+        self.encoder.ranges = self.mixer.ranges = seen = Ranges()
+        for batch in batches:
+            self.look(batch)
+        self.encoder.ranges = self.mixer.ranges = None
+        return seen
+
     @torch.no_grad()
     def spec(self, how: Chunking, classes: tuple[str, ...]) -> ModelSpec:
         """The deployed model as plain data: its integers, normalisation and input scales folded in."""
@@ -202,6 +221,10 @@ class Model(nn.Module):
         scene = CloudSpec(
             **{name: one.matrix() if one.bias is None else one.affine() for name, one in rows.items()}, chunking=how
         )
+        return self.spec_of(scene, classes, how.n_chunks)
+
+    def spec_of(self, scene: SceneSpec, classes: tuple[str, ...], budget: int) -> ModelSpec:
+        """With a scene of any kind."""
         return ModelSpec(
             scene=scene,
             mixer=self.mixer.spec(),
@@ -209,7 +232,7 @@ class Model(nn.Module):
             belief=norm_ints(self.belief_norm.weight, self.belief_norm.bias),
             policy=self.policy.spec(self.mask),
             task=self._task_spec(classes),
-            budget=how.n_chunks,
+            budget=budget,
         )
 
     def _task_spec(self, classes: tuple[str, ...]) -> ClassifySpec | PartsSpec:
@@ -230,7 +253,7 @@ class Model(nn.Module):
         return Deployed(
             DeployedMixer(self.mixer.spec()),
             belief,
-            DeployedPolicy(self.policy.spec(self.mask), belief.bound, BOUND),
+            DeployedPolicy(self.policy.spec(self.mask), belief.bound, self.descriptor_bound),
             task.task(belief.bound),
         )
 
@@ -255,11 +278,11 @@ class Model(nn.Module):
         )
 
     def begin(self, sight: Sight) -> Episode:
-        b, m = sight.gates.shape[:2]
+        b, m = sight.geometry.shape[:2]
         folded, state = self.head.fold(), self.head.start(b)
-        carry = sight.gates.new_zeros(b, self.mixer.width)
+        carry = sight.geometry.new_zeros(b, self.mixer.width)
         belief = self.belief(state, folded, sight.deployed)
-        return Episode(sight, folded, carry, state, belief, sight.gates.new_zeros(b, m), mask=self.mask)
+        return Episode(sight, folded, carry, state, belief, sight.geometry.new_zeros(b, m), mask=self.mask)
 
     def belief(self, state: State, folded: list[Folded], deployed: Deployed | None) -> Tensor:
         """LayerNorm of the last layer's membrane, in float units."""
@@ -292,7 +315,7 @@ class Model(nn.Module):
     def observe(self, episode: Episode, choice: Tensor) -> None:
         """Take the chosen chunk [b, M] one-hot: advances `episode`."""
         deployed = episode.sight.deployed
-        gates = (choice.unsqueeze(1) @ episode.sight.gates).squeeze(1)
+        gates = episode.sight.at(choice)
         episode.drive, episode.carry = self.step(episode.carry, gates, deployed)
         episode.state = self.head.step(episode.drive, episode.state, episode.folded)
         episode.belief = self.belief(episode.state, episode.folded, deployed)
@@ -344,7 +367,7 @@ class Model(nn.Module):
         An episode that is played with gradients has some hundred nodes a step, this a few.
         """
         deployed = sight.deployed is not None
-        gates = (choices.transpose(0, 1) @ sight.gates).transpose(0, 1)  # [T, b, 4 D]
+        gates = sight.along(choices)  # [T, b, 4 D]
         drives = self.mixer.scan_on_grid(gates, played.drives, played.carries) if deployed else self.mixer.scan(gates)
         folded = self.head.fold()
         membranes, fired, _ = self.head.run(drives, self.head.start(choices.shape[1]), folded)

@@ -2,7 +2,7 @@
 
     name, seed
     [data]      which data set, which of its splits
-    [scene]     kind = "cloud": how a cloud is cut into chunks
+    [scene]     kind = "cloud": how a cloud is cut into chunks; "image": how an image is looked at
     [task]      kind = "classify": what is asked about a scene
     [model]     widths and options of the network
     [head]      form of neuron
@@ -30,6 +30,7 @@ from asp_neuro.heads.spec import FORMS, SOFT
 from asp_neuro.heads.stock.layer import EXP_MAX
 from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.cloud import DESCRIPTORS, Chunking
+from asp_neuro.scenes.image import Gaze
 
 SEEDS = 2**32
 HELD_OUT = ("validation", "calibration")  # carved from the training data: to choose by, and to certify with
@@ -60,7 +61,7 @@ OLD_KEYS = {
 }
 
 # Limits of the numbers in [train].
-SHARES = ("label_smoothing", "random_share", "mixup", "ema_decay", "warmup")  # below 1; random_share may be 1
+SHARES = ("label_smoothing", "random_share", "mixup", "ema_decay", "warmup", "guided")  # below 1; random_share may be 1
 ABOVE_ZERO = (
     "learning_rate",
     "policy_learning_rate_factor",
@@ -81,6 +82,9 @@ AT_LEAST_ZERO = (
     "firing_rate_penalty",
     "firing_rate_target",
     "distillation",
+    "policy_gradient",
+    "entropy",
+    "epoch_steps",
     "own_steps",
 )
 
@@ -119,6 +123,7 @@ class ModelRecipe:
     first_look: int = 0  # units of a scorer for the first chunk alone, which sees the cloud's outline; 0: none
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again
+    conv_widths: tuple[int, int, int] = plain.later((8, 16, 32))  # of the three convolutions of a glimpse, for images
     hidden: tuple[str, ...] = plain.later(())  # descriptors that the policy does not see (`DESCRIPTORS`, J.11)
 
     def __post_init__(self) -> None:
@@ -127,6 +132,8 @@ class ModelRecipe:
         _at_least("model.first_look", self.first_look, 0)
         if len(self.edge_widths) != 2 or min(self.edge_widths) < 1:
             raise ConfigError(f"model.edge_widths = {list(self.edge_widths)}: expected two widths of at least 1")
+        if len(self.conv_widths) != 3 or min(self.conv_widths) < 1:
+            raise ConfigError(f"model.conv_widths = {list(self.conv_widths)}: expected three widths of at least 1")
         if self.scorer not in SCORERS:
             raise ConfigError(f"model.scorer = '{self.scorer}'{nearest(self.scorer, SCORERS)}")
         for name in self.hidden:
@@ -186,6 +193,10 @@ class TrainRecipe:
     distillation: float = 0.0  # weight of a teacher's soft targets
     distillation_temperature: float = 2.0
     headroom: float = 2.0  # of the integer state over the largest membrane seen
+    policy_gradient: float = plain.later(0.0)  # weight of the score-function gradient, for images; 0: Gumbel-softmax
+    entropy: float = plain.later(0.0)  # weight of the policy's entropy beside it, falling to nothing
+    guided: float = plain.later(0.0)  # share of the run in which images are read brightest place first, with noise
+    epoch_steps: int = plain.later(0)  # batches an epoch, of images that are drawn anew; 0: all images once
     given_order: str = plain.later("random")  # what `random_share` takes; "fps_order" with a share of 1: no loop (J.4)
     own_steps: int = plain.later(1400)  # at least, on a folder of one's own clouds: epochs follow; 0: `epochs` as it is
 
@@ -247,7 +258,7 @@ class PartsRecipe:
                 raise ConfigError(f"task.{name} = {getattr(self, name)} must be at least 0 and below 1")
 
 
-SCENES: dict[str, type] = {"cloud": Chunking}  # kind in [scene] -> its settings
+SCENES: dict[str, type] = {"cloud": Chunking, "image": Gaze}  # kind in [scene] -> its settings
 TASKS: dict[str, type] = {"classify": ClassifyRecipe, "parts": PartsRecipe}  # kind in [task] -> its settings
 KINDS = {"scene": SCENES, "task": TASKS}
 
@@ -257,7 +268,7 @@ class Recipe:
     name: str
     seed: int = 0
     data: DataRecipe = field(default_factory=DataRecipe)
-    scene: Chunking = field(default_factory=Chunking)
+    scene: Chunking | Gaze = field(default_factory=Chunking)
     task: ClassifyRecipe | PartsRecipe = field(default_factory=ClassifyRecipe)
     model: ModelRecipe = field(default_factory=ModelRecipe)
     augment: Augmentation = field(default_factory=Augmentation)
@@ -271,7 +282,13 @@ class Recipe:
     @property
     def chunking(self) -> Chunking:
         """How a cloud is cut: the settings of [scene] with kind = "cloud"."""
+        if not isinstance(self.scene, Chunking):
+            raise ConfigError(f"recipe '{self.name}' is not about clouds: scene.kind = '{self.scene_kind}'")
         return self.scene
+
+    @property
+    def scene_kind(self) -> str:
+        return _kind_of(self.scene, SCENES)
 
     def changed(self, **sections: dict[str, Any]) -> Recipe:
         """A copy with some keys of some sections replaced; old names do as well."""

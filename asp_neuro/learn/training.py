@@ -25,19 +25,22 @@ from torch import Tensor
 from asp_neuro import files, plain
 from asp_neuro.data.own import OwnData
 from asp_neuro.errors import AspError, ConfigError, InputError
-from asp_neuro.learn import checkpoint, integers, losses
+from asp_neuro.learn import checkpoint, integers, losses, score_function
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.cloud_encoder import over_processes
 from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood
 from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.grid import instead
 from asp_neuro.learn.heads import taken_over
+from asp_neuro.learn.image_model import ImageModel
 from asp_neuro.learn.model import Batch, Episode, Model, Sight, one_hot, true_likelihood
 from asp_neuro.learn.part_examples import PartExamples
 from asp_neuro.learn.part_lessons import draw_looks, judge_parts, part_loss, show_points
 from asp_neuro.learn.policy import gumbel, sample
 from asp_neuro.learn.recipe import PartsRecipe, Recipe
 from asp_neuro.model.policy import VISITED
+from asp_neuro.scenes.cloud import Chunking
+from asp_neuro.scenes.image import Gaze
 
 N_RANGES, RANGES_BATCH = 512, 32  # training clouds that the ranges of the host's activations are taken from
 HEAD = "head."  # what the head's entries of a state dict begin with
@@ -86,7 +89,14 @@ def world() -> tuple[int, int]:
 def build(recipe: Recipe, classes: tuple[str, ...]) -> Model:
     """A fresh model; its weights follow from the recipe's seed."""
     torch.manual_seed(recipe.seed)
-    return Model(recipe.model, len(classes), recipe.head, recipe.task)
+    return new_model(recipe, len(classes))
+
+
+def new_model(recipe: Recipe, n_classes: int) -> Model:
+    """A model of the recipe's kind of scene."""
+    if isinstance(recipe.scene, Gaze):
+        return ImageModel(recipe.model, n_classes, recipe.head, recipe.scene)
+    return Model(recipe.model, n_classes, recipe.head, recipe.task)
 
 
 def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
@@ -150,7 +160,7 @@ def class_weight(labels: np.ndarray, n_classes: int, power: float) -> Tensor:
 
 def _fingerprint(examples: Examples) -> str:
     digest = hashlib.sha256()
-    for array in (examples.chunks.points, examples.labels, examples.teacher):
+    for array in examples.content:
         digest.update(b"none" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
@@ -327,6 +337,7 @@ def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float
     noise_source = torch.Generator().manual_seed(recipe.seed * 1_000_003 + run.epoch)
     order = rng.permutation(len(examples))
     n_batches = len(examples) // how.batch_size or 1
+    n_batches = min(n_batches, how.epoch_steps or n_batches)
     total, rate = 0.0, 0.0
     model.train(not how.policy_only)  # what does not learn keeps its statistics too
     for number, index in enumerate(np.array_split(order[: n_batches * how.batch_size], n_batches)):
@@ -339,10 +350,10 @@ def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float
     return {"loss": total / n_batches, "firing_rate": rate / n_batches}
 
 
-def _draws(n: int, n_chunks: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Noise [T, n, M] of the Gumbel-softmax, and [n, M + 1]: an order for each cloud and whether to take it."""
-    noise = torch.rand(n_chunks, n, n_chunks, generator=source).clamp(1e-9, 1.0 - 1e-7)
-    return noise, torch.rand(n, n_chunks + 1, generator=source)
+def _draws(n: int, scene: Chunking | Gaze, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Noise [T, n, M] of the Gumbel-softmax, and [n, M + 1]: an order for each scene and whether to take it."""
+    noise = torch.rand(scene.budget, n, scene.n_places, generator=source).clamp(1e-9, 1.0 - 1e-7)
+    return noise, torch.rand(n, scene.n_places + 1, generator=source)
 
 
 def _own_share(n: int, pairs: bool = False) -> slice:
@@ -354,16 +365,17 @@ def _own_share(n: int, pairs: bool = False) -> slice:
 def _class_lesson(
     run: Run, examples: Examples, index: np.ndarray, share: float, rng: np.random.Generator, source: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Loss and firing rate of the clouds at `index`, for classes."""
-    how, n_chunks = run.recipe.train, run.recipe.chunking.n_chunks
-    noise, random = _draws(len(index), n_chunks, source)
+    """Loss and firing rate of the scenes at `index`, for classes."""
+    how, scene = run.recipe.train, run.recipe.scene
+    noise, random = _draws(len(index), scene, source)
     mine = _own_share(len(index), how.mixup > 0.0)
-    batch = examples.batch(index, run.recipe.augment, rng)
-    batch = Batch(*(part[mine] for part in batch))
+    batch = examples.batch(index, run.recipe.augment, rng).part(mine)
     teacher = None if examples.teacher is None else torch.from_numpy(examples.teacher[index[mine]])
     mix = None
     if how.mixup > 0.0:
-        mix = draw_mixup(torch.rand(len(index), n_chunks + 2, generator=source)[mine], how.mixup)
+        mix = draw_mixup(torch.rand(len(index), scene.n_places + 2, generator=source)[mine], how.mixup)
+    if how.policy_gradient > 0.0:
+        return score_function.batch_loss(run.model, how, batch, share, noise[:, mine], random[mine], len(index))
     return batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index), mix)
 
 
@@ -371,13 +383,13 @@ def _part_lesson(
     run: Run, examples: PartExamples, index: np.ndarray, share: float, rng: np.random.Generator, source: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """The same, for parts."""
-    recipe, n, n_chunks = run.recipe, len(index), run.recipe.chunking.n_chunks
+    recipe, n = run.recipe, len(index)
     assert isinstance(recipe.task, PartsRecipe)
-    noise, random = _draws(n, n_chunks, source)
+    noise, random = _draws(n, recipe.scene, source)
     mine = _own_share(n)
     batch = examples.part_batch(index, recipe.task.queries, recipe.augment, rng).rows(mine)
     unknown = torch.from_numpy(rng.random(n) < recipe.task.unknown_share)[mine]
-    looks = draw_looks(rng, n_chunks)
+    looks = draw_looks(rng, recipe.scene.budget)
     heat = temperature(recipe, share)
     return part_loss(run.model, recipe, batch, heat, noise[:, mine], random[mine], unknown, looks, n, run.class_weight)
 
@@ -559,7 +571,7 @@ def _finish(
             content = {k: v for k, v in _state(run).items() if k in ("recipe", "classes", "deploy")}
             kept = {k: v for k, v in report.items() if k != "out"}  # a place on this machine is nobody else's business
             if was:
-                content[integers.KEY] = integers.to_plain(model.spec(run.recipe.chunking, run.classes))
+                content[integers.KEY] = integers.to_plain(model.spec(run.recipe.scene, run.classes))
             if own is not None:
                 content[OWN] = plain.of(own)
             checkpoint.save(out, {**content, "model": model.state_dict(), "report": kept, "history": run.history})
@@ -617,7 +629,7 @@ def load_model(path: str | Path) -> tuple[Model, Recipe, tuple[str, ...], dict[s
     """A trained model with its recipe, its classes and the whole checkpoint."""
     stored = checkpoint.read(path)
     recipe = recipes.from_dict(str(path), stored["recipe"])
-    model = Model(recipe.model, len(stored["classes"]), recipe.head, recipe.task)
+    model = new_model(recipe, len(stored["classes"]))
     _load_weights(model, stored, Path(path))
     model.eval()
     if integers.KEY in stored and model.has_scales:

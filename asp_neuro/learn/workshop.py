@@ -17,14 +17,15 @@ import torch
 import torch.distributed as dist
 
 from asp_neuro import files
-from asp_neuro.data import NAMES, CloudSet, Place, load_clouds, locate, sampling_of
+from asp_neuro.data import Place
 from asp_neuro.data.own import own_data
 from asp_neuro.data.part_places import load_parts
 from asp_neuro.data.parts import PartSet
+from asp_neuro.data.samples import SampleSet, load_samples, locate_samples, names_of
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
 from asp_neuro.learn import checkpoint, training
 from asp_neuro.learn import recipe as recipes
-from asp_neuro.learn.examples import examples_of
+from asp_neuro.learn.examples import examples_for
 from asp_neuro.learn.part_examples import part_examples_of
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.learn.training import Progress
@@ -65,16 +66,16 @@ def train(
         clouds = training_clouds(how, data, up)
         _check_classes(how, clouds)
         _check_start(how, data, up)
-        own = own_data(locate(how.data.name, data), up, clouds)
+        own = own_data(locate_samples(how.scene, how.data.name, data), up, clouds)
         if main:
             parts = f"{clouds.source}{''.join(f', with {split}' for split in how.data.also)}"
-            say(f"training '{how.name}', seed {how.seed}, on {parts}: {len(clouds)} clouds")
+            say(f"training '{how.name}', seed {how.seed}, on {parts}: {len(clouds)} {how.scene_kind}s")
         if own is not None and epochs is None:
             how = long_enough(how, len(clouds), say if main else lambda text: None)
-        examples = examples_of(clouds, how.chunking, change=how.augment, seed=how.seed)
+        examples = examples_for(clouds, how, change=how.augment)
         if teacher is not None:
             examples = dataclasses.replace(examples, teacher=teacher_logits(teacher, clouds))
-        validation = examples_of(_split(how, "validation", data, up), how.chunking)
+        validation = examples_for(_split(how, "validation", data, up), how)
         with _shown(how, tensorboard) as show:
             report = training.train(
                 how, clouds.classes, examples, validation, out, resume=resume, show=show if main else None, own=own
@@ -195,7 +196,7 @@ def long_enough(recipe: Recipe, n_clouds: int, tell: Callable[[str], None] = say
     return adjusted(recipe, epochs, None)
 
 
-def training_clouds(recipe: Recipe, data: str | Path | None = None, up: str | None = None) -> CloudSet:
+def training_clouds(recipe: Recipe, data: str | Path | None = None, up: str | None = None) -> Any:
     """The clouds that a recipe trains on: train and `data.also`, but none that a set of `data.without` judges with.
 
     ModelNet10 is a part of ModelNet40: weights that are to start a ModelNet10 training must not have seen its clouds.
@@ -207,21 +208,21 @@ def training_clouds(recipe: Recipe, data: str | Path | None = None, up: str | No
     for entry in recipe.data.without:
         name, _, only = entry.partition("/")
         for split in (only,) if only else recipes.HELD_OUT:
-            taken |= set(_read(recipe, _other(name, data), split, up).names)
+            taken |= set(_read(recipe, _other(recipe, name, data), split, up).names)
     return clouds.subset(np.array([name not in taken for name in clouds.names])) if taken else clouds
 
 
-def _other(name: str, data: str | Path | None) -> Place:
+def _other(recipe: Recipe, name: str, data: str | Path | None) -> Place:
     """Another data set than that of the recipe: `data` may be where it lies, but not what it is called."""
-    return locate(name, None if str(data) in NAMES else data)
+    return locate_samples(recipe.scene, name, None if str(data) in names_of(recipe.scene) else data)
 
 
-def _split(recipe: Recipe, split: str, data: str | Path | None, up: str | None) -> CloudSet:
-    return _read(recipe, locate(recipe.data.name, data), split, up)
+def _split(recipe: Recipe, split: str, data: str | Path | None, up: str | None) -> SampleSet:
+    return _read(recipe, locate_samples(recipe.scene, recipe.data.name, data), split, up)
 
 
-def _read(recipe: Recipe, place: Place, split: str, up: str | None) -> CloudSet:
-    return load_clouds(place, split, sampling=sampling_of(recipe.chunking), up=up, splits=recipe.data.splits)
+def _read(recipe: Recipe, place: Place, split: str, up: str | None) -> SampleSet:
+    return load_samples(recipe.scene, place, split, up=up, splits=recipe.data.splits)
 
 
 def _check_start(recipe: Recipe, data: str | Path | None, up: str | None) -> None:
@@ -249,15 +250,15 @@ def _seen(recipe: Recipe, data: str | Path | None, up: str | None) -> set[str]:
     """Hashes of the clouds that a finished training has seen; none where its data are not at hand."""
     name = recipe.data.name
     try:
-        place = _other(name, data)
+        place = _other(recipe, name, data)
     except MissingError:
         return set()
-    if place.name == "folder" and name != "shapes":  # a person's own clouds, and weights from ModelNet
+    if place.name == "folder" and name not in ("shapes", "strokes"):  # a person's own clouds, and weights from ModelNet
         return set()
-    return set(training_clouds(recipe, None if str(data) in NAMES else data, up).hashes())
+    return set(training_clouds(recipe, None if str(data) in names_of(recipe.scene) else data, up).hashes())
 
 
-def _check_classes(recipe: Recipe, clouds: CloudSet) -> None:
+def _check_classes(recipe: Recipe, clouds: SampleSet) -> None:
     wanted = recipe.data.classes or clouds.classes
     count = dict(zip(clouds.classes, np.bincount(clouds.labels, minlength=len(clouds.classes)), strict=True))
     empty = [name for name in wanted if not count.get(name)]
@@ -265,7 +266,7 @@ def _check_classes(recipe: Recipe, clouds: CloudSet) -> None:
         raise InputError(f"{clouds.source}: no training clouds of the recipe's class '{empty[0]}'")
 
 
-def teacher_logits(path: Path, clouds: CloudSet) -> np.ndarray:
+def teacher_logits(path: Path, clouds: SampleSet) -> np.ndarray:
     """A teacher's logits [n, C] in the order of the clouds, from an npz with `names` and `logits`."""
     try:
         with np.load(path, allow_pickle=False) as stored:

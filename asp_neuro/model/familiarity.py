@@ -3,8 +3,12 @@
     x        parameter-free statistics of a scene (`SceneSpec.statistics`), S numbers
     d_c(x)   squared distance from the nearest of class c's prototypes, in directions and units in which clouds of one
              prototype spread evenly (Mahalanobis):  min over p of c  | (x - m_p) B |^2
-    score    d of the class that was answered, where the margin crossed the exit threshold; of the nearest class, where
-             the budget was spent: an answer that claims nothing is not held against a cloud
+    o_k(x)   how much a scene is like known ones changed in a way k that misleads the model (tilted, ...), rather than
+             like them as they are: a sum over the statistics and their squares, nothing up to the middle of known
+             scenes, in units in which one of a hundred known scenes is as odd as one of a hundred is distant
+    score    the largest of all o_k, and of d of the class that was answered, where the margin crossed the exit
+             threshold; of the nearest class, where the budget was spent: an answer that claims nothing is not held
+             against a cloud
     unfamiliar  iff score > limit(tau), and then there is no promise
 
 Prototypes, directions and limits are made by `certify/familiarity.py` from clouds that calibrate nothing, and frozen.
@@ -12,7 +16,7 @@ There is one limit for each exit threshold that a certificate may choose, each t
 scores at that exit: of clouds like the known ones at most `level` (1 %) are called unfamiliar, whichever is chosen.
 
 Exact: statistics are rounded to whole steps, products with B and squares are sums of whole numbers below 2^53. So
-neither batch nor BLAS nor machine changes a bit.
+neither batch nor BLAS nor machine changes a bit. So are the sums of o_k.
 """
 
 from __future__ import annotations
@@ -31,12 +35,15 @@ from asp_neuro.grid import ARITHMETIC
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.look import Answer
 from asp_neuro.model.spec import ModelSpec
+from asp_neuro.plain import later
 from asp_neuro.scenes.base import KnownScene, SceneSpec
 
 STEPS = 2.0**13  # of a statistic, per unit
 LARGEST = 2.0**15 - 1.0  # steps: what 16 bits hold
 FINE = 2.0**6  # steps of a distance, per unit
 FARTHEST = 2.0**20  # in those steps; what lies beyond is moved there
+PART = 2.0**5  # steps of a statistic's distance from the middle, per spread, in an oddness
+WIDEST = 6.0 * PART  # what lies farther counts as there
 USUAL = 3.0  # spreads about a prototype that are called usual
 
 
@@ -61,6 +68,12 @@ class Familiarity:
     reference_sha256: str
     data_sha256: str  # of the clouds that set the limits
     arithmetic: int = ARITHMETIC
+    odd: tuple[str, ...] = later(())  # ways to be changed that mislead the model
+    odd_centre: str = later("")  # [S] in steps
+    odd_width: tuple[float, ...] = later(())  # [S] from steps to parts of a spread
+    odd_slopes: str = later("")  # [k, 2 S] of the parts and of their squares
+    odd_offset: tuple[float, ...] = later(())  # [k] the middle of known scenes
+    odd_unit: tuple[float, ...] = later(())  # [k] of what lies above it
 
     def __post_init__(self) -> None:
         n, p = len(self.statistics), len(self.owners)
@@ -76,6 +89,14 @@ class Familiarity:
             raise InputError("familiarity: units must lie above 0 and below 2^20")
         for name, shape in (("middles", (p, n)), ("spread", (n,)), ("directions", (n, n))):
             _unpacked(name, getattr(self, name), shape)
+        k = len(self.odd)
+        if k:
+            _unpacked("odd_centre", self.odd_centre, (n,))
+            _unpacked("odd_slopes", self.odd_slopes, (k, 2 * n))
+        if (len(self.odd_width), len(self.odd_offset), len(self.odd_unit)) != (n if k else 0, k, k):
+            raise InputError("familiarity: odd_width, odd_offset and odd_unit do not fit")
+        if not all(0.0 < unit < 2.0**20 for unit in (*self.odd_width, *self.odd_unit)):
+            raise InputError("familiarity: odd_width and odd_unit must lie above 0 and below 2^20")
         if min(_unpacked("spread", self.spread, (n,))) < 1:
             raise InputError("familiarity: a spread is below one step")
 
@@ -99,6 +120,17 @@ class Familiarity:
             _unpacked("spread", self.spread, (n,)).astype(np.float64),
             _unpacked("directions", self.directions, (n, n)).astype(np.float64),
             np.array(self.units),
+            self._oddness() if self.odd else None,
+        )
+
+    def _oddness(self) -> Oddness:
+        n, k = len(self.statistics), len(self.odd)
+        return Oddness(
+            _unpacked("odd_centre", self.odd_centre, (n,)).astype(np.float64),
+            np.array(self.odd_width),
+            _unpacked("odd_slopes", self.odd_slopes, (k, 2 * n)).astype(np.float64),
+            np.array(self.odd_offset),
+            np.array(self.odd_unit),
         )
 
     def limit(self, tau: float | None) -> float:
@@ -111,8 +143,12 @@ class Familiarity:
 
     def unfamiliar(self, answer: Answer, statistics: np.ndarray, rule: ExitRule, spec: ModelSpec) -> str | None:
         """Why a scene with these statistics [S] is not familiar, in a sentence; None: it is."""
+        statistics = statistics[: len(self.statistics)]
         crossed = bool(rule.crossed(np.array(answer.margin)))
-        far = self.reference.distances(statistics[None])[0]
+        like = self.reference.oddness(statistics[None])[0]
+        if len(like) and like.max() > self.limit(rule.tau):
+            return f"not like known clouds as they are, but like known clouds under '{self.odd[int(like.argmax())]}'"
+        far = self.reference.apart(statistics[None])[0]
         own = far if not crossed else np.where(self.reference.owners == self.group(answer.label), far, np.inf)
         at = int(own.argmin())
         if own[at] <= self.limit(rule.tau):
@@ -149,19 +185,32 @@ class Reference:
     spread: np.ndarray  # [S]
     directions: np.ndarray  # [S, S]
     units: np.ndarray  # [S]
+    odd: Oddness | None = None
 
     @cached_property
     def prototypes(self) -> np.ndarray:
         return self.turned(self.middles)
 
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return np.asarray(np.square(self.prototypes).sum(axis=1))
+
     def turned(self, whole: np.ndarray) -> np.ndarray:
         """[n, S] whole steps -> whole fine steps along the directions: sums below 2^15 2^15 S, exact."""
         return np.clip(np.rint((whole @ self.directions) * self.units), -FARTHEST, FARTHEST)
 
+    def oddness(self, statistics: np.ndarray) -> np.ndarray:
+        """[n, S] -> [n, k], nothing or more."""
+        return np.zeros((len(statistics), 0)) if self.odd is None else self.odd(steps(statistics))
+
     def distances(self, statistics: np.ndarray) -> np.ndarray:
+        """[n, S] -> [n, p]: how far from each prototype, or how odd if that is more."""
+        return np.maximum(self.apart(statistics), self.oddness(statistics).max(axis=1, initial=0.0)[:, None])
+
+    def apart(self, statistics: np.ndarray) -> np.ndarray:
         """[n, S] -> [n, p] squared distances from the prototypes; sums below 2^42 S, exact."""
-        x, known = self.turned(steps(statistics)), self.prototypes
-        square = np.square(x).sum(axis=1)[:, None] - 2.0 * (x @ known.T) + np.square(known).sum(axis=1)
+        x = self.turned(steps(statistics))
+        square = np.square(x).sum(axis=1)[:, None] - 2.0 * (x @ self.prototypes.T) + self.lengths
         return np.asarray(square / FINE**2)
 
     def to_classes(self, statistics: np.ndarray, n_classes: int) -> np.ndarray:
@@ -173,6 +222,31 @@ class Reference:
                 out[start : start + 256, owner] = far[:, self.owners == owner].min(axis=1)
             out[start : start + 256, n_classes] = far.min(axis=1)
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class Oddness:
+    """How much scenes are like changed ones. Float64, whole numbers but for `width` and `unit`."""
+
+    centre: np.ndarray  # [S]
+    width: np.ndarray  # [S]
+    slopes: np.ndarray  # [k, 2 S]
+    offset: np.ndarray  # [k]
+    unit: np.ndarray  # [k]
+
+    def __call__(self, whole: np.ndarray) -> np.ndarray:
+        """[n, S] whole steps -> [n, k]."""
+        return np.asarray(np.maximum(self.raw(whole) - self.offset, 0.0) * self.unit)
+
+    def raw(self, whole: np.ndarray) -> np.ndarray:
+        """[n, S] -> [n, k] before offset and unit; sums below 2^15 2^16 S, exact."""
+        part = parts(whole, self.centre, self.width)
+        return np.asarray(np.concatenate([part, part * part], axis=1) @ self.slopes.T)
+
+
+def parts(whole: np.ndarray, centre: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """[n, S] whole steps -> [n, S] whole parts of a spread from the middle."""
+    return np.asarray(np.clip(np.rint((whole - centre) * width), -WIDEST, WIDEST))
 
 
 def told(

@@ -1,4 +1,4 @@
-"""The whole deployed network in whole numbers, one cloud at a time: to hold the host against, and to port.
+"""The whole deployed network in whole numbers, one scene at a time: to hold the host against, and to port.
 
 It follows docs/integers.md line by line and shares no arithmetic with the host: lists, loops and Python's integers, the
 constants written out. From the cut cloud to the exit, floating point (IEEE 754 doubles, one operation at a time)
@@ -10,7 +10,7 @@ stands in the first part, in `descriptor` and `moments`, and where a result behi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import mul
 from typing import NamedTuple, cast
 
@@ -19,10 +19,13 @@ from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.scenes.cloud import Chunks
 from asp_neuro.scenes.cloud_encoder import CloudSpec
+from asp_neuro.scenes.image import Images
+from asp_neuro.scenes.image_encoder import ImageSpec
 from asp_neuro.tasks.classify import ClassifySpec
 
 Ints = list[int]
 Rows = list[tuple[Ints, int, int]]  # weights, bias and shift of each row
+Places = tuple[list[Ints], Callable[[int], Ints]]  # the descriptors of a scene's places, and what embeds one
 
 PAIRS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # xx, yy, zz, xy, xz, yz
 
@@ -130,6 +133,79 @@ def moments(offsets: list[Ints]) -> Ints:
     return [clamp(v, -2047, 2047) for v in found]
 
 
+# Images
+
+
+def image_places(spec: ImageSpec, pixels: list[list[Ints]]) -> Places:
+    """An image [channel][y][x]: the descriptors of its fixation points, and what encodes one."""
+    how = spec.gaze
+    first, second, third, last = rows(spec.first), rows(spec.second), rows(spec.third), rows(spec.embedding)
+    at = [how.first + how.pitch * i for i in range(how.side)]
+    centres = [(x, y) for y in at for x in at]
+
+    def cell(channel: list[Ints], top: int, left: int, side: int) -> int:
+        """The sum of side x side pixels; beyond the border they are 0."""
+        seen = range(max(top, 0), min(top + side, how.size)), range(max(left, 0), min(left + side, how.size))
+        return sum(channel[y][x] for y in seen[0] for x in seen[1])
+
+    def described(x: int, y: int) -> Ints:
+        place = [(2 * v - how.size) / how.size for v in (x, y)]
+        found = [*place, math.sqrt(place[0] * place[0] + place[1] * place[1])]
+        brightest = len(pixels) * 16 * 255
+        for width in (how.near, how.wide):
+            low = [v - width // 2 for v in (y, x)]
+            corners = [(low[0] + i, low[1] + j) for i in range(0, width, 4) for j in range(0, width, 4)]
+            cells = [sum(cell(channel, *corner, 4) for channel in pixels) for corner in corners]
+            n, total = len(cells), sum(cells)
+            found += [
+                total / (n * brightest),
+                math.sqrt(float(n * dot(cells, cells) - total * total)) / (n * brightest),
+            ]
+        return [round(v * 65536.0) for v in [*found, max(cells) / brightest]]
+
+    def convolved(planes: list[list[Ints]], these: Rows) -> list[list[list[int]]]:
+        """Sums of 3 x 3 cells of every plane, at every position: [y][x][output], not yet rounded."""
+        side = len(planes[0]) - 2
+        inner = [(i, j) for i in range(3) for j in range(3)]
+        seen = [[[p[y + i][x + j] for p in planes for i, j in inner] for x in range(side)] for y in range(side)]
+        return [[[dot(weight, part) for weight, _, _ in these] for part in line] for line in seen]
+
+    def features(planes: list[list[Ints]], biases: Ints) -> Ints:
+        sums = convolved(planes, first)
+        planes = [[[_within(line[c], first[c]) for line in row] for row in sums] for c in range(len(first))]
+        sums = convolved(planes, second)
+        half = range(0, len(sums), 2)
+        planes = [
+            [
+                [_within(max(sums[y + i][x + j][c] for i in (0, 1) for j in (0, 1)), second[c]) for x in half]
+                for y in half
+            ]
+            for c in range(len(second))
+        ]
+        best = largest([part for line in convolved(planes, third) for part in line])
+        return [_within(value, (weight, bias, shift)) for value, bias, (weight, _, shift) in zip(best, biases, third)]
+
+    def embed(place: int) -> Ints:
+        x, y = centres[place]
+        told: Ints = []
+        for scale, biases in zip(how.scales, spec.scale.tolist()):
+            steps = [scale * i - how.grid * scale // 2 for i in range(how.grid)]
+            area = scale * scale
+            planes = [
+                [[(cell(channel, y + i, x + j, scale) + area // 2) // area for j in steps] for i in steps]
+                for channel in pixels
+            ]
+            told += features(planes, biases)
+        return mapped(last, [*told, 2 * x - how.size, 2 * y - how.size], -127, 127)
+
+    return [described(*centre) for centre in centres], embed
+
+
+def _within(total: int, row: tuple[Ints, int, int]) -> int:
+    """A sum with its row's bias, rounded, from 0 to 255."""
+    return clamp(shifted(total + row[1], row[2]), 0, 255)
+
+
 class Seen(NamedTuple):
     """What one observation leaves."""
 
@@ -146,26 +222,43 @@ class Seen(NamedTuple):
 
 
 class Network:
-    """A model of classified clouds, with a head of either form; `episode` runs a cloud."""
+    """A model of classified clouds or images, with a head of either form; `episode` runs one."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        scene, task = cast(CloudSpec, spec.scene), cast(ClassifySpec, spec.task)
+        task = cast(ClassifySpec, spec.task)
         self.spec = spec
-        self.edge_in, self.edge_out = rows(scene.edge_in), rows(scene.edge_out)
-        self.token_in, self.geometry, self.token_out = rows(scene.token_in), rows(scene.geometry), rows(scene.token_out)
-        self.chunk = None if scene.chunk is None else rows(scene.chunk)
+        if isinstance(spec.scene, CloudSpec):
+            self._cloud_maps(spec.scene)
         self.gates = rows(spec.mixer.gates)
         self.table = [gate(step) for step in range(-128, 128)]
         self.readout = rows(task.readout)
 
-    def episode(self, cloud: Chunks, tau: float | None = None) -> Iterator[Seen]:
-        """One cut cloud (`Chunks` of length 1); stops where the margin exceeds tau, or at the end of the budget."""
+    def _cloud_maps(self, scene: CloudSpec) -> None:
+        self.edge_in, self.edge_out = rows(scene.edge_in), rows(scene.edge_out)
+        self.token_in, self.geometry, self.token_out = rows(scene.token_in), rows(scene.geometry), rows(scene.token_out)
+        self.chunk = None if scene.chunk is None else rows(scene.chunk)
+
+    def cloud_places(self, cloud: Chunks) -> Places:
         points, members = cloud.points[0].tolist(), cloud.members[0].tolist()
         homes = list(zip(cloud.first[0].tolist(), cloud.second[0].tolist()))
         groups = [[g for g, home in enumerate(homes) if m in home] for m in range(cloud.n_chunks)]
         distinct = [{p for g in chunk for p in members[g]} for chunk in groups]
-        described = [descriptor([points[p] for p in chosen]) for chosen in distinct]
         tokens: dict[int, Ints] = {}
+
+        def embed(place: int) -> Ints:
+            for g in groups[place]:
+                if g not in tokens:
+                    tokens[g] = self.token([points[p] for p in members[g]])
+            return self.embedding([tokens[g] for g in groups[place]])
+
+        return [descriptor([points[p] for p in chosen]) for chosen in distinct], embed
+
+    def episode(self, scene: Chunks | Images, tau: float | None = None) -> Iterator[Seen]:
+        """One scene (a batch of length 1); stops where the margin exceeds tau, or at the end of the budget."""
+        if isinstance(self.spec.scene, ImageSpec) and isinstance(scene, Images):
+            described, embed = image_places(self.spec.scene, scene.pixels[0].tolist())
+        else:
+            described, embed = self.cloud_places(cast(Chunks, scene))
         carry = [0] * self.spec.mixer.width
         head = self.spec.head
         observe = OBSERVE[head.form]
@@ -177,10 +270,7 @@ class Network:
             rivals = [m for m in range(len(scores)) if m not in visited or not self.spec.policy.mask]
             place = max(rivals, key=lambda m: scores[m])  # the first of equals
             visited.add(place)
-            for g in groups[place]:
-                if g not in tokens:
-                    tokens[g] = self.token([points[p] for p in members[g]])
-            drive, carry = self.mix(carry, self.embedding([tokens[g] for g in groups[place]]))
+            drive, carry = self.mix(carry, embed(place))
             held, fired, read = observe(head, held, fired, drive)
             believed = self.belief(read)
             logits = real(self.readout, believed, 24)

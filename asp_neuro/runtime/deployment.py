@@ -21,12 +21,16 @@ from asp_neuro.certify import Certificate, Condition, Plan, Recording, familiari
 from asp_neuro.certify import cover as covering
 from asp_neuro.certify.recording import check_known
 from asp_neuro.certify.used import Level, again, refuse_again, with_use
-from asp_neuro.data import RANDOM, CloudSet, Intake, load_clouds, locate, sampling_of
+from asp_neuro.data import RANDOM, CloudSet, Intake, load_clouds, sampling_of
 from asp_neuro.data.clouds import first_repeat
 from asp_neuro.data.files import take_file
 from asp_neuro.data.fingerprints import alike
+from asp_neuro.data.image_places import STROKES, load_images
 from asp_neuro.data.intake import stacked
 from asp_neuro.data.own import recall, up_axis
+from asp_neuro.data.photos import read_photos
+from asp_neuro.data.pictures import ImageSet
+from asp_neuro.data.samples import SampleSet, Settings, load_samples, locate_samples
 from asp_neuro.errors import CheckFailed, InputError, MissingError, UsageError
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.familiarity import Familiarity, told
@@ -40,6 +44,8 @@ from asp_neuro.runtime.machine import BATCH, FAST, Machine, OnAnswer, fast_answe
 from asp_neuro.runtime.takes import Take
 from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.cloud_encoder import CloudSpec
+from asp_neuro.scenes.image import Gaze
+from asp_neuro.scenes.image_encoder import ImageSpec
 from asp_neuro.tasks.base import Task
 
 SHAPES = 64  # built-in clouds that stand in where only the size of chunks matters
@@ -96,6 +102,12 @@ class Deployed:
         if not isinstance(scene, CloudSpec):
             raise UsageError(f"'{self.path}' looks at scenes of kind '{scene.kind}', not at clouds")
         return scene.chunking
+
+    @property
+    def settings(self) -> Settings:
+        """How what it looks at is taken: clouds are cut, images are looked at."""
+        scene = self.bundle.model.scene
+        return scene.gaze if isinstance(scene, ImageSpec) else self.chunking
 
     def scenes(self, samples: Samples, keep: bool = True) -> Any:
         """Raw inputs -> a batch of scenes; of many they are kept on disk."""
@@ -172,31 +184,36 @@ def exit_rule(
 def clouds_of(
     deployed: Deployed, data: str | Path | None, split: str, up: str | None, limit: int | None, seed: int = 0
 ) -> Any:
-    """The labelled clouds of the bundle's recipe, or of its own data, or of `data`; of parts with all their points."""
+    """The labelled clouds or images of the recipe, of its own data, or of `data`; of parts with all their points."""
     if is_dense(deployed.bundle.model):
         from asp_neuro.runtime.part_samples import samples_of  # likewise
 
         return samples_of(deployed, data, split, up, limit, seed)
     data, up = recall(deployed.origin.own, data, up)
-    trained, how = deployed.bundle.recipe["data"], deployed.chunking
-    place, rule = locate(trained["name"], data), trained.get("splits", RANDOM)
+    trained, how = deployed.bundle.recipe["data"], deployed.settings
+    place, rule = locate_samples(how, trained["name"], data), trained.get("splits", RANDOM)
     classes = deployed.bundle.classes
-    found = load_clouds(place, split, sampling=sampling_of(how), up=up, seed=seed, classes=classes, splits=rule)
+    found = load_samples(how, place, split, up=up, seed=seed, classes=classes, splits=rule)
     return found if limit is None else found.subset(np.arange(min(limit, len(found))))
 
 
-def one_cloud(deployed: Deployed, path: str | Path, up: str | None, seed: int = 0) -> CloudSet:
-    """A single cloud from a file, its class unknown."""
+def one_cloud(deployed: Deployed, path: str | Path, up: str | None, seed: int = 0) -> SampleSet:
+    """A single cloud (or picture) from a file, its class unknown."""
     return clouds_in_files(deployed, [path], up, seed)[0]
 
 
 def clouds_in_files(
     deployed: Deployed, paths: Sequence[str | Path], up: str | None, seed: int = 0, drop_invalid: bool = False
-) -> tuple[CloudSet, list[Intake]]:
-    """A cloud from each file ('-': standard input), its class unknown; all are read before anything is answered."""
+) -> tuple[SampleSet, list[Intake]]:
+    """A cloud (or a picture) from each file ('-': standard input), its class unknown; all are read before anything is
+    answered."""
     names = [str(path) for path in paths]
     if len(set(names)) < len(names):
         raise UsageError(f"--input names '{first_repeat(names)}' twice")
+    if isinstance(deployed.settings, Gaze):
+        if up is not None or drop_invalid:
+            raise UsageError("--up and --drop-invalid are for clouds; this model looks at images")
+        return _pictures(deployed, names, deployed.settings)
     up = up_axis(deployed.origin.own, up)
     how, taken, broken = sampling_of(deployed.chunking), [], []
     for path in names:
@@ -209,6 +226,14 @@ def clouds_in_files(
         raise InputError(broken[0] if len(names) == 1 else _broken_files(broken, len(names)))
     labels = np.full(len(names), -1, dtype=np.int64)
     return CloudSet(stacked(taken), labels, tuple(names), deployed.bundle.classes, ", ".join(names)), taken
+
+
+def _pictures(deployed: Deployed, names: list[str], how: Gaze) -> tuple[ImageSet, list[Intake]]:
+    photos = read_photos(names, how)
+    pixels = np.stack([photo.pixels for photo in photos])
+    labels = np.full(len(names), -1, dtype=np.int64)
+    taken = [Intake(photo.pixels, notes=photo.notes) for photo in photos]
+    return ImageSet(pixels, labels, tuple(names), deployed.bundle.classes, ", ".join(names)), taken
 
 
 def _broken_files(broken: list[str], n: int) -> str:
@@ -327,13 +352,21 @@ def recorded_usage(deployed: Deployed, rule: ExitRule, missing: MissingError) ->
     observations, where = float(b.model.budget), "the whole budget"
     if rule.certified and found is not None:
         observations, where = found.mean_observations, "calibration split"
-    clouds = load_clouds("shapes", "test", n_points=deployed.chunking.n_points).subset(np.arange(SHAPES))
-    belongs = b.model.scene.parts_of(b.model.scene.scenes(clouds.points, clouds.names))
+    some = _stand_ins(deployed.settings)
+    belongs = b.model.scene.parts_of(b.model.scene.scenes(some.inputs, some.names))
     source = (
         f"the bundle's record, nothing was run (firing rates: {stored.get('split')} split at full budget; "
         f"observations: {where}; chunk sizes: built-in shapes)"
     )
     return energy.assumed_usage(source, observations, energy.new_groups(belongs).mean(axis=0).tolist(), rates)
+
+
+def _stand_ins(how: Settings) -> SampleSet:
+    """Built-in scenes where only the size of places matters."""
+    if isinstance(how, Gaze):
+        drawn = load_images(STROKES, "test", replace(how, channels=1)).subset(np.arange(SHAPES))
+        return replace(drawn, pixels=np.repeat(drawn.pixels[..., None], 3, axis=3)) if how.channels == 3 else drawn
+    return load_clouds("shapes", "test", n_points=how.n_points).subset(np.arange(SHAPES))
 
 
 def demand_fit(deployed: Deployed, name: str = "loihi2") -> None:
@@ -475,9 +508,11 @@ def _refuse_again(deployed: Deployed, calibration: Samples, levels: list[Level])
             raise InputError(again(len(calibration.names), len(calibration.names), [before], levels))
 
 
-def _trained_alike(deployed: Deployed, calibration: CloudSet) -> str | None:
+def _trained_alike(deployed: Deployed, calibration: SampleSet) -> str | None:
     own = deployed.origin.own
-    found = None if own is None else alike(own.shapes, own.n_train, calibration.points, calibration.names)
+    if own is None or isinstance(calibration, ImageSet):
+        return None
+    found = alike(own.shapes, own.n_train, calibration.points, calibration.names)
     return None if found is None else found.text
 
 
@@ -565,7 +600,14 @@ def _planned(
     if unfamiliar:
         train = splits["train"].sha256()
         known = takes.known_scenes(
-            spec, splits["train"], planning, unfamiliar, exit_threshold, reference_sha256=train, **about
+            spec,
+            splits["train"],
+            planning,
+            unfamiliar,
+            lambda some: take(deployed, some, keep=False),
+            exit_threshold,
+            reference_sha256=train,
+            **about,
         )
     judged = {what: one.judged(known, len(spec.classes), exit_threshold) for what, one in planning.items()}
     made = certificates.make_plan(

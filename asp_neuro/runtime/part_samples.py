@@ -85,12 +85,20 @@ def samples_of(
     told: bool = True,
 ) -> PartSamples:  # fmt: skip
     """A split of the data that a bundle's recipe names, or of `data`."""
-    trained, task = deployed.bundle.recipe["data"], deployed.bundle.model.task
+    return labelled_parts(deployed.bundle.model, deployed.bundle.recipe["data"], data, split, up, limit, seed, told)
+
+
+def labelled_parts(
+    spec: Any, trained: dict[str, Any], data: str | Path | None, split: str, up: str | None, limit: int | None = None,
+    seed: int = 0, told: bool = True,
+) -> PartSamples:  # fmt: skip
+    """The same for a model (`ModelSpec`) and the [data] of its recipe."""
+    task = spec.task
     found = load_parts(data or trained["name"], split, n_points=ALL_POINTS, up=up, seed=seed, splits=trained["splits"])
     if found.catalogue.count != task.count:
         raise InputError(f"{found.source}: its categories have other parts than those of the model")
     some = found if limit is None else found.subset(np.arange(min(limit, len(found))))
-    return of_set(some, deployed.chunking, told)
+    return of_set(some, spec.scene.chunking, told)
 
 
 def samples_in_files(

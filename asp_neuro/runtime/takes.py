@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from asp_neuro.certify import Condition, Recording, at_exit, familiarity, thresholds
-from asp_neuro.errors import UsageError
+from asp_neuro.errors import InputError, UsageError
 from asp_neuro.model.familiarity import Familiarity, with_statistics
 from asp_neuro.model.look import Answer
 from asp_neuro.model.spec import ModelSpec
@@ -25,6 +25,10 @@ DRAWS = {"train": 0, "validation": 1, "calibration": 2}  # so that copies of dif
 N_REFERENCE = 10_000  # known clouds, at most
 N_COPIES = 4000  # of these under each condition, at most
 CLEAN = Condition("clean", conditions.CLEAN.kind, 0.0, 0)  # clouds as they are
+N_TRIED = 160  # known clouds, at most, that show whether a condition misleads the model
+MISLED = 0.15  # it does where a larger share of them is answered wrongly
+N_ODD, N_HARMLESS = 2000, 400  # copies, at most, under a condition that misleads, and under one that does not
+TRIED = tuple(conditions.KINDS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +99,14 @@ def known_scenes(
     train: Any,
     planning: Takes,
     level: float,
+    taken: Callable[[Any], Take],
     exit_threshold: float | None = None,
     **hashes: str,
 ) -> Familiarity | None:
-    """The familiarity of clouds like those that plan, under their conditions; None, with a word, where it cannot be."""
+    """The familiarity of clouds like those that plan, under their conditions; None, with a word, where it cannot be.
+
+    `taken` answers clouds.
+    """
     n = planning[CLEAN].recording.n
     scene = with_statistics(spec.scene)
     if scene is None:
@@ -111,6 +119,7 @@ def known_scenes(
         )
         return None
     first = planning[CLEAN].recording
+    harmless, odd = _tried(spec, train, [what for what in planning if what != CLEAN], taken)
     return familiarity.make(
         [_known(scene, train, what) for what in planning],
         [one.seen for one in planning.values()],
@@ -118,16 +127,46 @@ def known_scenes(
         n_classes=len(spec.classes),
         statistics=tuple(scene.words),
         known=[what.name for what in planning],
+        n_apart=getattr(scene, "n_apart", None),
+        harmless=[_known(scene, train, what, N_HARMLESS)[0] for what in harmless],
+        odd=[familiarity.Odd(what.name, _known(scene, train, what, N_ODD)[0]) for what in odd],
         level=level,
         **hashes,
     )
 
 
-def _known(scene: KnownScene, train: Any, what: Condition) -> tuple[np.ndarray, np.ndarray]:
+def _tried(
+    spec: ModelSpec, train: Any, covered: Sequence[Condition], taken: Callable[[Any], Take]
+) -> tuple[list[Condition], list[Condition]]:
+    """Conditions under which the model still knows its training clouds, and conditions that mislead it."""
+    if not isinstance(spec.scene, CloudSpec) or np.ndim(train.labels) != 1:
+        return [], []
+    harmless: list[Condition] = []
+    odd: list[Condition] = []
+    some = train.subset(_sample(train, N_TRIED))
+    for what in (condition(kind, spec) for kind in TRIED):
+        if what.kind in {one.kind for one in covered}:
+            continue
+        try:
+            wrong = 1.0 - float(taken(copies(some, what, "train")).recording.correct[-1].mean())
+        except InputError:  # too few points are left of them to be cut
+            continue
+        (odd if wrong > MISLED else harmless).append(what)
+        if wrong > MISLED:
+            say(
+                f"familiarity: {what.name} misleads the model ({100.0 * wrong:.0f} % of training clouds), it is watched"
+            )
+    return harmless, odd
+
+
+def _sample(train: Any, most: int) -> np.ndarray:
+    """A fixed sample of the training clouds."""
+    return np.sort(np.random.default_rng(COVER_SEED).permutation(len(train.names))[:most])
+
+
+def _known(scene: KnownScene, train: Any, what: Condition, most: int = N_COPIES) -> tuple[np.ndarray, np.ndarray]:
     """Statistics and classes of training clouds, a fixed sample of them, under a condition."""
-    index = np.random.default_rng(COVER_SEED).permutation(len(train.names))
-    index = np.sort(index[: N_REFERENCE if what == CLEAN else N_COPIES])
-    some = copies(train.subset(index), what, "train")
+    some = copies(train.subset(_sample(train, N_REFERENCE if what == CLEAN else most)), what, "train")
     classes = np.asarray(some.labels)
     found = scene.statistics(scene.scenes(some.inputs, some.names))
     return found, classes if classes.ndim == 1 else np.zeros(len(classes), dtype=np.int64)

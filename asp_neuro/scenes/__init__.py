@@ -2,5 +2,6 @@
 
 from asp_neuro.scenes.base import SceneSpec
 from asp_neuro.scenes.cloud_encoder import CloudSpec
+from asp_neuro.scenes.image_encoder import ImageSpec
 
-KINDS: dict[str, type[SceneSpec]] = {CloudSpec.kind: CloudSpec}
+KINDS: dict[str, type[SceneSpec]] = {CloudSpec.kind: CloudSpec, ImageSpec.kind: ImageSpec}

@@ -26,6 +26,7 @@ class Augmentation:
     partial: float = later(0.0)  # share of those copies that are seen from one side only
     uneven: float = later(0.0)  # share of them that are sampled anew, more densely on one side
     strewn: float = later(0.0)  # share of them in which some points lie anywhere
+    mirror_across: bool = later(False)  # every second cloud along z: on principal axes, where x has a sign of its own
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -64,6 +65,8 @@ def augment(points: np.ndarray, how: Augmentation, rng: np.random.Generator) -> 
     factor = np.exp(rng.uniform(-log, log, size=(n, 1, 3)))
     if how.mirror:
         factor[:, 0, 0] *= rng.choice([-1.0, 1.0], size=n)
+    if how.mirror_across:
+        factor[:, 0, 2] *= rng.choice([-1.0, 1.0], size=n)
     move = rng.uniform(-how.shift, how.shift, size=(n, 1, 3))
     out = out * factor.astype(points.dtype) + move.astype(points.dtype)
     if how.jitter > 0.0:

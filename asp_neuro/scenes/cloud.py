@@ -13,7 +13,8 @@ ties, and they go to the lexicographically smaller point. (2^-14 is a tenth of t
 carry.) y is up.
 
 Farthest-point sampling is written here because the libraries work in float32 with unspecified ties. One cloud is cut at
-a time, also of a batch: its arrays stay in the processor's cache (`benchmarks/grouping.py`).
+a time, also of a batch: its arrays stay in the processor's cache (`benchmarks/grouping.py`). `groups` and `descriptors`
+have compiled twins (`asp_neuro/compiled`), which are taken where they are there.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from functools import cache
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.grid.arithmetic import DESCRIPTOR_BITS, on_grid
 from asp_neuro.grid.sections import Array, leaf, part
@@ -43,6 +45,7 @@ MOMENT_PARTS = (4, 2, 1)  # a quarter, half, all
 MOMENT_PAIRS = ([0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2])  # xx, yy, zz, xy, xz, yz
 MAX_POINTS = 2**13  # what fits beside group and squared distance in one sort key (see `nearest_points`)
 MAX_CHUNKS = 2**7  # chunks are numbered in int8
+DESCRIBED = 64  # clouds that are described at once
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,15 @@ class Chunking:
         object.__setattr__(self, "overlap", float(self.overlap))
         for name in ("radius", "strays"):
             object.__setattr__(self, name, None if getattr(self, name) is None else float(getattr(self, name)))
+
+    @property
+    def n_places(self) -> int:
+        return self.n_chunks
+
+    @property
+    def budget(self) -> int:
+        """Every chunk may be looked at."""
+        return self.n_chunks
 
     @property
     def n_distinct(self) -> int:
@@ -129,6 +141,15 @@ class Chunks:
     def centres(self) -> np.ndarray:
         """[n, G, 3] float64, whole grid steps."""
         return np.take_along_axis(self.points, self.members[..., :1].astype(np.intp), axis=1).astype(np.float64)
+
+    def plain(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Points, members, first and second as they are declared, each in one piece of memory."""
+        return (
+            np.ascontiguousarray(self.points, dtype=np.int16),
+            np.ascontiguousarray(self.members, dtype=np.uint16),
+            np.ascontiguousarray(self.first, dtype=np.int8),
+            np.ascontiguousarray(self.second, dtype=np.int8),
+        )
 
     def coordinates(self) -> np.ndarray:
         """[n, P, 3] float64."""
@@ -383,10 +404,21 @@ def cut(points: np.ndarray, how: Chunking, names: Sequence[str] | None = None) -
             f"({how.n_groups} groups of {how.group_size})"
         )
     members = np.empty((len(steps), how.n_groups, how.group_size), dtype=np.uint16)
-    square = np.empty((len(steps), how.n_chunks, how.n_groups))
+    first, second = (np.empty((len(steps), how.n_groups), dtype=np.int8) for _ in range(2))
     for i, n in enumerate(n_distinct):
-        members[i], square[i] = _groups(steps[i, :n], how)
-    return Chunks(steps, members, *_nearest_seeds(square, how.overlap), how.n_chunks)
+        groups(steps[i, :n], how, members[i], first[i], second[i])
+    return Chunks(steps, members, first, second, how.n_chunks)
+
+
+def groups(steps: np.ndarray, how: Chunking, members: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
+    """Distinct points [P, 3] int16 of a cloud -> its groups [G, K] and their chunks [G] twice, written in place."""
+    if compiled.kernels is None or how.radius is not None:
+        members[...], square = _groups(steps, how)
+        first[...], second[...] = (chunk[0] for chunk in _nearest_seeds(square[None], how.overlap))
+        return
+    over, under = _ratio(how.overlap)
+    sizes = len(steps), how.n_groups, how.group_size, how.n_chunks
+    compiled.kernels.groups(steps, members, first, second, *sizes, over**2, under**2)
 
 
 def _groups(steps: np.ndarray, how: Chunking) -> tuple[np.ndarray, np.ndarray]:
@@ -399,6 +431,17 @@ def _groups(steps: np.ndarray, how: Chunking) -> tuple[np.ndarray, np.ndarray]:
         far = np.take_along_axis(square, members, axis=1) / GRID**2 > how.radius**2
         members = np.where(far, members[:, :1], members)
     return members, square[: how.n_chunks, centres]
+
+
+def descriptors(chunks: Chunks) -> np.ndarray:
+    """The descriptors [n, M, 8] of cut clouds, float64."""
+    if compiled.kernels is None:
+        some = (chunks[start : start + DESCRIBED] for start in range(0, len(chunks), DESCRIBED))
+        return np.concatenate([describe(part.coordinates(), part.mask()) for part in some])
+    (n, n_points), sizes = chunks.points.shape[:2], chunks.members.shape[1:]
+    out = np.empty((n, chunks.n_chunks, N_DESCRIPTOR))
+    compiled.kernels.descriptors(*chunks.plain(), out, n, n_points, *sizes, chunks.n_chunks)
+    return out
 
 
 def describe(points: np.ndarray, mask: np.ndarray) -> np.ndarray:

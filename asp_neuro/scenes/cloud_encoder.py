@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.arithmetic import (
     EXACT,
@@ -26,6 +27,7 @@ from asp_neuro.grid.arithmetic import (
     UNSIGNED_MAX,
     Linear,
     check_exact,
+    panels,
     rounded_shift,
     to_range,
     within,
@@ -40,9 +42,9 @@ from asp_neuro.scenes.cloud import (
     N_MOMENTS,
     Chunking,
     Chunks,
-    describe,
+    descriptors,
 )
-from asp_neuro.scenes.cloud_statistics import STATISTICS, statistics
+from asp_neuro.scenes.cloud_statistics import N_APART, STATISTICS, statistics
 
 BOUND = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0])  # of descriptors, in the unit sphere
 CENTRE_SHIFT = 2  # centres are given in steps of 2^-12
@@ -50,7 +52,6 @@ RADIUS = GRID + 1.0  # no point is farther from the origin, in grid steps: the u
 CENTRE_MAX = 2.0**-CENTRE_SHIFT * RADIUS + 1.0
 MOMENT_MAX = 2.0**11 - 1.0
 MOMENT_STEPS = np.array([2.0**9] * 3 + [2.0**11] * 7)  # per unit: mean / r, covariance / r^2, r
-DESCRIBED = 64  # clouds that are described at once
 BLOCK = 128  # groups that are encoded at once: what is between two maps stays in the processor's cache
 
 
@@ -110,6 +111,11 @@ class CloudSpec:
         """Statistic -> what it is, for people."""
         return {one.name: one.words for one in STATISTICS}
 
+    @property
+    def n_apart(self) -> int:
+        """Statistics that distances count, the first ones."""
+        return N_APART
+
     def operations(self, parts: float) -> Operations:
         """Of an observation that encodes so many groups, and pools a chunk."""
         k = self.chunking.group_size
@@ -147,6 +153,13 @@ class CloudEncoder:
 
     def view(self, scenes: Chunks) -> CloudView:
         return CloudView(self, scenes)
+
+    @cached_property
+    def packed(self) -> np.ndarray:
+        """All weights but the chunk's as the compiled form wants them: one after the other, in panels, float32."""
+        maps = (self.edge_in.weight, self.edge_out.weight, self.edge_out.bias, self.token_in.weight, self.token_in.bias,
+                self.geometry.weight, self.token_scale, self.token_out.weight)  # fmt: skip
+        return np.concatenate([panels(np.atleast_2d(one)) for one in maps])
 
     def tokens(self, near: np.ndarray) -> np.ndarray:
         """Points of m groups [3, K, m] float32, whole grid steps, centre first -> tokens [m, w], not yet pooled."""
@@ -193,19 +206,34 @@ class CloudView:
 
     def __init__(self, encoder: CloudEncoder, chunks: Chunks) -> None:
         self.encoder, self.chunks = encoder, chunks
-        n, n_points = chunks.points.shape[:2]
-        n_groups, k = chunks.members.shape[1:]
-        self.points = chunks.points.reshape(-1, 3).T.astype(np.float32, order="C")  # [3, n P] whole grid steps
-        first = np.arange(n)  # each cloud's first point, and its first group
-        self.members = (chunks.members + (first * n_points)[:, None, None]).reshape(n * n_groups, k)
-        self.first_group = first * n_groups
-        self.belongs = chunks.belongs()  # [n, M, G]
+        n, n_groups = chunks.members.shape[:2]
         self.tokens = np.empty((n * n_groups, encoder.spec.token_out.n_outputs), dtype=np.float32)
         self.known = np.zeros(n * n_groups, dtype=bool)
-        self.visited = np.zeros(self.belongs.shape[:2], dtype=bool)  # [n, M]
-        self.embeddings = np.zeros((*self.visited.shape, encoder.spec.width), dtype=np.float32)  # of those
+        self.visited = np.zeros((n, chunks.n_chunks), dtype=bool)
+        self.embeddings = np.zeros((n, chunks.n_chunks, encoder.spec.width), dtype=np.float32)  # of those visited
         self.n_encoded = self.n_pooled = 0  # groups, chunks
         self.kept: dict[str, Any] = {}  # what a task made of it, to be used again
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """[3, n P] float32, whole grid steps."""
+        return self.chunks.points.reshape(-1, 3).T.astype(np.float32, order="C")
+
+    @cached_property
+    def members(self) -> np.ndarray:
+        """[n G, K] the points of each group, numbered through."""
+        n, n_points = self.chunks.points.shape[:2]
+        first = np.arange(n) * n_points  # of each cloud
+        return (self.chunks.members + first[:, None, None]).reshape(-1, self.chunks.members.shape[2])
+
+    @cached_property
+    def belongs(self) -> np.ndarray:
+        """[n, M, G]"""
+        return self.chunks.belongs()
+
+    @cached_property
+    def plain(self) -> tuple[np.ndarray, ...]:
+        return self.chunks.plain()
 
     @property
     def macs(self) -> int:
@@ -217,24 +245,40 @@ class CloudView:
     @cached_property
     def descriptors(self) -> np.ndarray:
         """[n, M, 8]"""
-        some = (self.chunks[start : start + DESCRIBED] for start in range(0, len(self.chunks), DESCRIBED))
-        return np.concatenate([describe(part.coordinates(), part.mask()) for part in some])
+        return descriptors(self.chunks)
 
     def embed(self, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Only the groups of the chosen chunks that no earlier chunk had are encoded."""
+        pooled, n_new = (self._pooled if compiled.kernels is None else self._compiled_pooled)(rows, place)
+        self.n_encoded += n_new
+        self.n_pooled += len(rows)
+        found = self.encoder.embedding(pooled)
+        self.visited[rows, place], self.embeddings[rows, place] = True, found
+        return found
+
+    def _pooled(self, rows: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
+        """The largest tokens [b, w] of these chunks, and how many groups were new."""
         at, group = self.belongs[rows, place].nonzero()  # sorted by cloud
-        group += self.first_group[rows[at]]
+        group += (rows * self.belongs.shape[2])[at]
         new = group[~self.known[group]]
         for start in range(0, len(new), BLOCK):
             some = new[start : start + BLOCK]
             self.tokens[some] = self.encoder.tokens(self.points.take(self.members[some].T, axis=1))
         self.known[new] = True
-        self.n_encoded += len(new)
-        self.n_pooled += len(rows)
         starts = at.searchsorted(np.arange(len(rows)))
-        found = self.encoder.embedding(np.maximum.reduceat(self.tokens[group], starts, axis=0))
-        self.visited[rows, place], self.embeddings[rows, place] = True, found
-        return found
+        return np.maximum.reduceat(self.tokens[group], starts, axis=0), len(new)
+
+    def _compiled_pooled(self, rows: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
+        spec, (n, n_groups, k) = self.encoder.spec, self.plain[1].shape
+        b, w = len(rows), self.tokens.shape[1]
+        pooled = np.empty((b, w), dtype=np.float32)
+        assert compiled.kernels is not None
+        n_new = compiled.kernels.embed(
+            *self.plain, np.ascontiguousarray(rows, dtype=np.int64), np.ascontiguousarray(place, dtype=np.int64),
+            self.encoder.packed, self.known, self.tokens, pooled, n, self.plain[0].shape[1], n_groups, k, b,
+            spec.edge_in.n_outputs, spec.edge_out.n_outputs, spec.geometry.weight.shape[1], w,
+        )  # fmt: skip
+        return pooled, n_new
 
 
 def moment_sizes(k: int) -> list[int]:

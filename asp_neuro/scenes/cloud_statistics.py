@@ -6,6 +6,8 @@
     storeys       six slices of the height: the share of the points in each, and their distance from the axis
     directions    of 24 parts of the sphere of directions: how many are empty, and the share in the fullest
     groups        how far groups reach, and how far their middle lies from their centre (1 at an edge)
+    level         how far groups lean (0 where they lie level or stand upright), and the share of the points in thin
+                  layers: the fullest, the lowest and the highest one, and the fullest along x and z
 
 Fine spacing (the nearest neighbour) is left out on purpose: another sampling of the same surface changes it tenfold,
 and does not mislead the network. Everything follows from whole grid steps by exact sums, elementwise divisions and
@@ -18,12 +20,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.scenes.cloud import GRID, MOMENT_PAIRS, Chunks
 
 SHARES = {"lowest": 0.0, "10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0}
 RADII = {"1 %": 0.01, "10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
 SIDES = {"10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0}
 STOREYS = 6
+N_SHAPE = 59  # of the statistics, those that ask for no groups
+LEANS = {"10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
+LAYERS = {"thin": 0.04, "thicker": 0.08}  # of the radius
 AT_ONCE = 8  # clouds: their arrays stay in the processor's cache
 EMPTY = 0.002  # a part of the sphere of directions with a smaller share of the points is empty
 
@@ -49,12 +55,22 @@ def _names() -> tuple[Statistic, ...]:
     found += [Statistic("fullest direction", "the share of points in one direction")]
     found += [Statistic(f"reach {at}", f"how far apart neighbours are ({at})") for at in SHARES]
     found += [Statistic(f"edge {at}", f"how far groups lie to one side ({at})") for at in SHARES]
+    found += [Statistic(f"lean {at}", f"how far groups lean ({at})") for at in LEANS]
+    found += [
+        Statistic(f"{which} {how} layer", f"the share of points in the {which} {how} layer")
+        for how in LAYERS
+        for which in ("fullest", "lowest", "highest")
+    ]
+    found += [
+        Statistic(f"fullest {axis} layer", f"the share of points in one thin layer along {axis}") for axis in "xz"
+    ]
     return tuple(found)
 
 
 _AXES = (("x", "the left-right profile"), ("y", "the height profile"), ("z", "the front-back profile"))
 _RADII = (("radius", "the distance from the centre"), ("axis", "the distance from the upright axis"))
 STATISTICS = _names()
+N_APART = 69  # the first ones say how far clouds are apart; what is level, which noise blurs, only what they are like
 
 
 def statistics(chunks: Chunks) -> np.ndarray:
@@ -68,15 +84,18 @@ def _some(chunks: Chunks) -> np.ndarray:
     """All clouds with the same number of distinct points at once."""
     count = n_distinct(chunks.points)
     out = np.empty((len(chunks), len(STATISTICS)))
-    for n in np.unique(count):
-        rows = np.flatnonzero(count == n)
+    for rows in [[i] for i in range(len(count))] if compiled.kernels else [count == n for n in np.unique(count)]:
+        n = count[rows][0]
         points = np.ascontiguousarray(chunks.points[rows, :n].transpose(2, 0, 1), dtype=np.int32)  # [3, b, n]
-        out[rows] = np.concatenate([_shape(points), _groups(points, chunks.members[rows])], axis=1)
+        parts = [_shape(points), *_groups(points, chunks.members[rows]), _layers(points)]
+        out[rows] = np.concatenate(parts, axis=1)
     return out
 
 
 def n_distinct(points: np.ndarray) -> np.ndarray:
     """Sorted points [n, P, 3], distinct first -> [n] how many."""
+    if (points[:, -1] != points[:, 0]).any(axis=1).all():  # as nearly always: no row is spare
+        return np.full(len(points), points.shape[1])
     repeats = (points[:, 1:] == points[:, :1]).all(axis=2)
     return np.asarray(points.shape[1] - repeats.sum(axis=1))
 
@@ -88,6 +107,8 @@ def _quantiles(values: np.ndarray, at: dict[str, float]) -> np.ndarray:
 
 def _shape(points: np.ndarray) -> np.ndarray:
     """Distinct points [3, b, n] in grid steps -> statistics that ask for no groups."""
+    if compiled.kernels is not None:
+        return np.stack([_compiled_shape(points[:, i]) for i in range(points.shape[1])])
     x, y, z = points
     n = points.shape[2]
     flat = x * x + z * z  # below 2^29
@@ -96,12 +117,21 @@ def _shape(points: np.ndarray) -> np.ndarray:
     moments = np.stack([_dot(points[i], points[j]) for i, j in zip(*MOMENT_PAIRS)], axis=1) / (n * GRID**2)
     xx, yy, zz, xy, xz, yz = moments.T
     volume = xx * (yy * zz - yz * yz) - xy * (xy * zz - yz * xz) + xz * (xy * yz - yy * xz)
-    filling = np.sqrt(np.sqrt(np.maximum(volume, 0.0) / ((xx + yy + zz) / 3.0) ** 3))
+    size = (xx + yy + zz) / 3.0
+    filling = np.sqrt(np.sqrt(np.maximum(volume, 0.0) / (size * size * size)))
     middle, apart = (xx + zz) / 2.0, np.sqrt(((xx - zz) / 2.0) ** 2 + xz * xz)
     spreads = [np.sqrt(middle + apart), np.sqrt(np.maximum(middle - apart, 0.0))]
     singles = np.stack([filling, *spreads, np.sqrt(xy * xy + yz * yz)], axis=1)
     sides = _sides(points, (xx - zz) / 2.0, xz, apart)
     return np.concatenate([*profile, *radii, moments, singles, *sides, _storeys(y, flat), _directions(points)], axis=1)
+
+
+def _compiled_shape(points: np.ndarray) -> np.ndarray:
+    """[3, n] -> [59]"""
+    out = np.empty(N_SHAPE)
+    assert compiled.kernels is not None
+    compiled.kernels.shape(np.ascontiguousarray(points, dtype=np.int32), out, points.shape[1])
+    return out
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -146,12 +176,55 @@ def _directions(points: np.ndarray) -> np.ndarray:
     return np.stack([(share < EMPTY).sum(axis=1) / 24.0, share.max(axis=1)], axis=1)
 
 
-def _groups(points: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """[3, b, n] and groups [b, G, K] -> quantiles of their reach and of how far they lie to one side."""
+def _groups(points: np.ndarray, members: np.ndarray) -> list[np.ndarray]:
+    """[3, b, n] and groups [b, G, K] -> quantiles of their reach, of how far they lie to one side, and lean."""
+    reach, side, lean = _spans(points, members)
+    return [np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES)), _quantiles(lean, LEANS)]
+
+
+def _spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """[3, b, n] and groups [b, G, K] -> [3, b, G]: squared reach, how far the middle lies to one side, squared, and how
+    height goes with the way across, against the spread in all directions."""
+    if compiled.kernels is not None:
+        return _compiled_spans(points, members)
     at = members.astype(np.int64) + (np.arange(len(members)) * points.shape[2])[:, None, None]
     where = points.reshape(3, -1)[:, at]  # [3, b, G, K]
-    offset = where - where[..., :1]
-    reach = np.square(offset[..., -1], dtype=np.int64).sum(axis=0)  # [b, G] squared, below 2^32
-    middle = offset.sum(axis=3, dtype=np.float64)  # times K
-    side = np.square(middle).sum(axis=0) / (members.shape[2] ** 2 * np.maximum(reach, 1))
-    return np.concatenate([np.sqrt(_quantiles(reach, SHARES)) / GRID, np.sqrt(_quantiles(side, SHARES))], axis=1)
+    x, y, z = offset = (where - where[..., :1]).astype(np.float64)  # whole, below 2^16
+    k, middle = members.shape[2], offset.sum(axis=3)  # middle: times K
+    reach, square = np.square(offset[..., -1]).sum(axis=0), np.square(middle).sum(axis=0)
+    side = square / (k**2 * np.maximum(reach, 1.0))
+    along, across = (k * (a * y).sum(axis=2) - mean * middle[1] for a, mean in ((x, middle[0]), (z, middle[2])))
+    every = k * np.square(offset).sum(axis=(0, 3)) - square
+    return np.stack([reach, side, np.sqrt(along * along + across * across) / np.maximum(every, 1.0)])
+
+
+def _compiled_spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
+    (n_clouds, n_groups, k), n = members.shape, points.shape[2]
+    out = np.empty((n_clouds, 3, n_groups))
+    assert compiled.kernels is not None
+    for i, one in enumerate(out):
+        cloud, group = np.ascontiguousarray(points[:, i]), np.ascontiguousarray(members[i], dtype=np.uint16)
+        compiled.kernels.spans(cloud, group, one, n, n_groups, k)
+    return out.swapaxes(0, 1)
+
+
+def _layers(points: np.ndarray) -> np.ndarray:
+    """[3, b, n] -> [b, 8] shares of the points in layers."""
+    if compiled.kernels is not None:
+        out = np.empty((points.shape[1], 8))
+        widths = [int(share * GRID) for share in LAYERS.values()]
+        for i, one in enumerate(out):
+            compiled.kernels.layers(np.ascontiguousarray(points[:, i]), one, points.shape[2], *widths)
+        return out
+    x, y, z = np.sort(points, axis=2)
+    found = []
+    for width in (int(share * GRID) for share in LAYERS.values()):
+        ends = [(y <= y[:, :1] + width).sum(axis=1), (y >= y[:, -1:] - width).sum(axis=1)]
+        found += [_fullest(y, width), *ends]
+    thin = int(min(LAYERS.values()) * GRID)
+    return np.stack([*found, _fullest(x, thin), _fullest(z, thin)], axis=1) / points.shape[2]
+
+
+def _fullest(values: np.ndarray, width: int) -> np.ndarray:
+    """Sorted whole numbers [b, n] -> [b]: the most of them within one width."""
+    return np.array([(row.searchsorted(row + width, side="right") - np.arange(len(row))).max() for row in values])

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from asp_neuro.data.samples import Settings
 from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.learn import checkpoint
 from asp_neuro.model.points import is_dense
 from asp_neuro.runtime import deployment, hardware
 from asp_neuro.runtime.energy import Estimate
+from asp_neuro.scenes.image import Gaze
 from asp_neuro.studies import part_card
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -23,6 +25,15 @@ LIMITS = (
     "Upright clouds only (`--up` names the axis): it has never seen an object lie down (`asp-neuro study robustness`).",
     "One object a cloud, without background; an object of another class gets one of these names all the same.",
     "The certificate is about clouds like those of the calibration split, and says nothing about others.",
+)
+IMAGE_LIMITS = (
+    "No Loihi 2 chip has run it: fit and energy are estimates.",
+    "Bright digits on black, upright, about 20 pixels high, one in an image; anything else gets one of these names all "
+    "the same.",
+    "The certificate is about images like those of the calibration split, and says nothing about others; photographs "
+    "and empty images are called unfamiliar, digits drawn otherwise may not be.",
+    "The digits of train, validation, calibration and test are different ones; where they lie and what clutters them "
+    "is drawn by the same rule.",
 )
 ALIGNED = "Not trained on objects turned about the up axis either: ModelNet stores them aligned."
 ON_AXES = "Free of azimuth, not of tilt: most clouds turned in any direction get a wrong answer, some certified."
@@ -68,11 +79,13 @@ def results(name: str, data: str | None) -> dict[str, str]:
     cost = Estimate(b.model, deployment.usage(deployed, clouds, rule), hardware.prices())
     error = percent(np.sqrt(full["accuracy"] * (1.0 - full["accuracy"]) / full["n"]))
     certified, wrong = percent(early["certified_share"]), percent(early["certified_risk"])
-    read = f"{early['mean_observations']:.2f} of {early['budget']} chunks"
+    what = "fixations" if isinstance(deployed.settings, Gaze) else "chunks"
+    read = f"{early['mean_observations']:.2f} of {early['budget']} {what}"
     share = percent(early["mean_observations"] / early["budget"], 0)
     tested = "none"
     if certificate is not None:
-        tested = f"{certificate.n_errors} wrong of {certificate.n_accepted} accepted on {certificate.n} clouds"
+        n, kind = certificate.n, b.model.scene.kind
+        tested = f"{certificate.n_errors} wrong of {certificate.n_accepted} accepted on {n} {kind}s"
     return {
         "**test, full budget**": f"**{percent(full['accuracy'], 2)}** of {full['n']} (standard error {error})",
         "**test, certified exit**": f"**{percent(early['accuracy'], 2)}** after {read} ({share} of the budget)",
@@ -121,23 +134,44 @@ def card(name: str, data: str | None) -> str:
     found, below = part_card.results(name, data) if dense else (results(name, data), "")
     rows = {
         "model": f"`{deployed.sha256[:16]}`, recipe `{b.recipe['name']}`",
-        "data": f"{b.recipe['data']['name']}, {len(b.classes)} classes, {deployed.chunking.n_points} points a cloud",
+        "data": f"{b.recipe['data']['name']}, {len(b.classes)} classes, {inputs_of(deployed.settings)}",
         "licence of the data": b.licence or "made by this project, free",
         **training(name),
         **found,
     }
     day = datetime.datetime.now(datetime.timezone.utc).date()
-    facing = ON_AXES if deployed.chunking.axes else ALIGNED
-    limits: Sequence[str] = [*LIMITS, facing, *MODELNET] if name.startswith("modelnet") else LIMITS
-    limits = part_card.LIMITS if dense else limits
+    limits = part_card.LIMITS if dense else limits_of(name, deployed.settings)
     lines = [
         f"# {name}",
         "",
         f"Written by `python train/card.py {name}` on {day}; on the integer grid throughout.",
     ]
-    lines += ["", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+    lines += ["", look(name), "", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
     lines += ["", below] if below else []
     return "\n".join([*lines, "", "Known limits:", "", *(f"- {limit}" for limit in limits)])
+
+
+def inputs_of(how: Settings) -> str:
+    if not isinstance(how, Gaze):
+        return f"{how.n_points} points a cloud"
+    widths = ", ".join(str(scale * how.grid) for scale in how.scales)
+    return (
+        f"{how.size} x {how.size} pixels, {how.budget} of {how.n_places} fixation points, glimpses {widths} pixels "
+        f"wide in {how.grid} x {how.grid} cells"
+    )
+
+
+def limits_of(name: str, how: Settings) -> Sequence[str]:
+    if isinstance(how, Gaze):
+        return IMAGE_LIMITS
+    if not name.startswith("modelnet"):
+        return LIMITS
+    return [*LIMITS, ON_AXES if how.axes else ALIGNED, *MODELNET]
+
+
+def look(name: str) -> str:
+    """Where the page to look at is."""
+    return f"To look at it: [reports/{name}.html](../../reports/{name}.html), once `make reports` has written it."
 
 
 def rows_of(text: str) -> dict[str, str]:

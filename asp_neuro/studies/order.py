@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from asp_neuro import files
 from asp_neuro.certify import Recording
-from asp_neuro.model.rules import RULES
+from asp_neuro.model.rules import TRUTH
 from asp_neuro.report import say, table
 from asp_neuro.studies import plots
 from asp_neuro.studies.comparison import THRESHOLDS, Stop, budgets, difference, headroom, measure
@@ -61,10 +61,10 @@ def run(
         clouds = clouds_of(origin, data, up, split, limit)  # before any training: what is missing is told at once
         paths = trained.trained(how, seeds, files.make_folder(out), data, up, ablations)
         groups = {policy: subjects(group, floating) for policy, group in paths.items()}
-    examples = cut(clouds.relabelled(groups[FULL][0].classes), origin.chunking)
+    examples = cut(clouds.relabelled(groups[FULL][0].classes), origin.scene)
     ways: dict[tuple[str, str], list[Recording]] = {}
     for policy, group in groups.items():
-        for rule in RULES if policy == FULL else ("learned",):
+        for rule in examples.rules(origin.scene) if policy == FULL else ("learned",):
             say(f"reading {len(group)} model(s): {policy} policy, {rule}")
             ways[policy, rule] = [subject.read(examples, rule, average) for subject in group]
     report = {
@@ -74,7 +74,7 @@ def run(
         "models": [subject.name for subject in groups[FULL]],
         "split": split,
         "n": len(clouds),
-        "budget": origin.chunking.n_chunks,
+        "budget": origin.scene.budget,
         "head": "float" if floating else "integer",
         **compared(ways),
     }
@@ -146,14 +146,14 @@ def text(report: dict[str, Any]) -> str:
     heads = [f"k={report['budget'] if key == 'M' else key}" for key in keys]
     of = f"{len(report['seeds'])} model(s), seeds {', '.join(map(str, report['seeds']))}, {report['head']} head"
     rows = [[rule, *(share(f["accuracy_at"][k], f["spread_at"][k]) for k in keys)] for rule, f in rules.items()]
-    lines = [f"accuracy in % on the {report['split']} split, {report['n']} clouds, recipe '{report['recipe']}', {of}"]
+    lines = [f"accuracy in % on the {report['split']} split, {report['n']} scenes, recipe '{report['recipe']}', {of}"]
     lines += [table(rows, ("rule", *heads)), "", "exit at a margin: observations on average / accuracy in %"]
     rows = [
         [f"{tau:.2f}", *(f"{f['sweep'][i]['observations']:.2f} / {_sweep(f, i)}" for f in rules.values())]
         for i, tau in enumerate(THRESHOLDS)
     ]
-    lines += [table(rows, ("margin", *rules)), "", "learned minus rival in points (standard error, paired over clouds)"]
-    rivals = [rule for rule in rules if rule not in ("learned", "oracle")]
+    lines += [table(rows, ("margin", *rules)), "", "learned minus rival in points (standard error, paired)"]
+    rivals = [rule for rule in rules if rule != "learned" and rule not in TRUTH]
     names = [*heads, *(f"margin {tau:.2f}" for tau in THRESHOLDS)]
     gaps = [[gap(row) for row in report["paired"] if (row["policy"], row["rule"]) == (FULL, r)] for r in rivals]
     lines += [table(zip(names, *gaps), ("at", *rivals)), ""]

@@ -12,11 +12,16 @@ from asp_neuro.certify import Certificate, Recording, tally_at
 from asp_neuro.libraries import demand
 from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
 from asp_neuro.model.look import Answer
+from asp_neuro.model.rules import TRUTH
 from asp_neuro.runtime.energy import Estimate
 from asp_neuro.scenes.cloud import Chunks
+from asp_neuro.scenes.image import Gaze, Images, all_glimpses, maps
 
 BLUE, ORANGE, GREEN, GREY = "#1b6ca8", "#d1495b", "#3a7d44", "#7a7a7a"
-RULE_COLOURS = {"learned": BLUE, "random": ORANGE, "fps_order": GREEN, "oracle": GREY}
+RULE_COLOURS = {
+    "learned": BLUE, "random": ORANGE, "fps_order": GREEN, "oracle": GREY,
+    "centre_out": GREEN, "brightest": "#c04f9f", "nearest": "#8a6f3f",
+}  # fmt: skip
 
 
 def figure(columns: int, width: float = 5.2, height: float = 3.9) -> tuple[Any, Any]:
@@ -112,6 +117,74 @@ def visits(
     return saved(drawn, path)
 
 
+def fixations(
+    path: Path,
+    images: Images,
+    how: Gaze,
+    answer: Answer,
+    classes: tuple[str, ...],
+    title: str = "",
+    rule: ExitRule | None = None,
+) -> Path:
+    """One image with its fixations and what each glimpse covers, what was seen of it, the margin, and the belief."""
+    drawn, (left, seen, margins, belief) = figure(4, 3.75, 3.6)
+    shown = images.pixels[0].transpose(1, 2, 0)
+    extent = (0, how.size, how.size, 0)
+    for axis, pixels, name in ((left, shown, title or classes[answer.label]), (seen, seen_of(images, how, answer), "")):
+        axis.imshow(pixels.squeeze(), cmap="gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
+        axis.set_axis_off()
+        axis.set_title(name or "what it has seen", fontsize=10)
+    _draw_fixations(left, how, answer)
+    _draw_margins(margins, answer, classes, rule or ExitRule(), beside=False)
+    _draw_belief(belief, answer, classes)
+    return saved(drawn, path)
+
+
+def _draw_fixations(axis: Any, how: Gaze, answer: Answer) -> None:
+    """The way of the gaze, numbered; a frame is the smallest glimpse of a fixation."""
+    from matplotlib import colormaps
+    from matplotlib.patches import Rectangle
+
+    at = how.centres[list(answer.order)]
+    colours = colormaps["plasma"](np.linspace(0.95, 0.45, max(len(at), 2)))
+    axis.plot(*how.centres.T, color="#5f7f9f", marker=".", markersize=2, linestyle="none")
+    axis.plot(*at.T, color="white", linewidth=1.0, alpha=0.7)
+    width = how.grid * how.scales[0]
+    for number, ((x, y), colour) in enumerate(zip(at, colours), start=1):
+        frame = (x - width / 2, y - width / 2)
+        axis.add_patch(Rectangle(frame, width, width, fill=False, edgecolor=colour, linewidth=1.2))
+        axis.text(x, y, str(number), color="black", fontsize=8, ha="center", va="center",
+                  bbox={"boxstyle": "circle,pad=0.2", "facecolor": colour, "edgecolor": "none"})  # fmt: skip
+    axis.set(xlim=(0, how.size), ylim=(how.size, 0))
+
+
+def seen_of(images: Images, how: Gaze, answer: Answer) -> np.ndarray:
+    """The image as far as its glimpses showed it, each pixel at the finest scale that any of them had there; else 0."""
+    size, centres = how.size, how.centres
+    out = np.zeros((size, size, images.pixels.shape[1]), dtype=np.uint8)
+    for one, scale in reversed(list(zip(maps(images.pixels, how), how.scales))):
+        glimpses = all_glimpses(one, scale, how)
+        for place in answer.order:
+            y, x = divmod(place, how.side)
+            wide = glimpses[0, :, y, x].repeat(scale, axis=1).repeat(scale, axis=2).transpose(1, 2, 0)
+            left, top = (int(v) - how.grid * scale // 2 for v in centres[place])
+            rows, columns = (np.arange(v, v + len(wide)) for v in (top, left))
+            inside = [(a >= 0) & (a < size) for a in (rows, columns)]
+            out[np.ix_(rows[inside[0]], columns[inside[1]])] = wide[np.ix_(*inside)]
+    return out
+
+
+def _draw_belief(axis: Any, answer: Answer, classes: tuple[str, ...]) -> None:
+    """The probabilities of the classes at the stop, the six likeliest."""
+    shares = np.asarray(answer.probabilities)
+    best = np.argsort(-shares, kind="stable")[:6]
+    axis.barh(np.arange(len(best)), shares[best], color=[BLUE if i == answer.label else GREY for i in best])
+    axis.set_yticks(np.arange(len(best)), [classes[i] for i in best])
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.set(xlim=(0.0, 1.0), xlabel="probability at the stop")
+
+
 def _draw_cloud(sheet: Any, axis: Any, chunks: Chunks, answer: Answer) -> None:
     """Points by the observation that first showed them, a colour each; a bar names more than one."""
     from matplotlib import colormaps
@@ -142,7 +215,7 @@ def _draw_cloud(sheet: Any, axis: Any, chunks: Chunks, answer: Answer) -> None:
     axis.view_init(elev=18.0, azim=-60.0)
 
 
-def _draw_margins(axis: Any, answer: Answer, classes: tuple[str, ...], rule: ExitRule) -> None:
+def _draw_margins(axis: Any, answer: Answer, classes: tuple[str, ...], rule: ExitRule, beside: bool = True) -> None:
     """The margin after each observation, a colour for the class that leads, and the line that it has to cross."""
     steps = np.arange(1, answer.observations + 1)
     margins, labels = np.asarray(answer.margins), np.asarray(answer.labels)
@@ -161,7 +234,8 @@ def _draw_margins(axis: Any, answer: Answer, classes: tuple[str, ...], rule: Exi
     axis.set_xlim(0.6, max(answer.observations, 4) + 0.4)
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set_title(f"{classes[answer.label]}: {answer.exit.value} after {answer.observations}", fontsize=10)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if beside else {"loc": "lower right"}
+    axis.legend(frameon=False, fontsize=8, **place)
 
 
 def first_visits(chunks: Chunks, order: tuple[int, ...]) -> np.ndarray:
@@ -223,13 +297,14 @@ def order_study(path: Path, report: dict[str, Any]) -> Path:
         colour = RULE_COLOURS[rule]
         mean = 100.0 * np.array(found["curve"])
         band = 100.0 * np.array([deviation or 0.0 for deviation in found["curve_spread"]])
-        left.plot(steps, mean, color=colour, label=rule, linestyle="--" if rule == "oracle" else "-")
+        left.plot(steps, mean, color=colour, label=rule, linestyle="--" if rule in TRUTH else "-")
         left.fill_between(steps, mean - band, mean + band, color=colour, alpha=0.18, linewidth=0)
         swept = [(point["observations"], 100.0 * point["accuracy"]) for point in found["sweep"]]
         left.plot(*zip(*swept), color=colour, marker="o", markersize=3.5, linestyle="none")
     left.plot([], [], color="black", marker="o", markersize=3.5, linestyle="none", label="exit at margin 0.2 ... 0.5")
     left.set(xlabel="observations", ylabel=f"right answers in %, {report['split']} split")
-    for shift, rule in ((0.96, "random"), (1.04, "fps_order")):
+    rivals = [rule for rule in report["rules"] if rule != "learned" and rule not in TRUTH]
+    for shift, rule in zip(np.linspace(0.96, 1.04, len(rivals)), rivals):
         rows = [row for row in report["paired"] if row["rule"] == rule and row["k"] is not None]
         height, error = (
             100.0 * np.array([row[key] or 0.0 for row in rows]) for key in ("difference", "standard_error")

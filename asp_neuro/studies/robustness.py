@@ -9,12 +9,13 @@ from typing import Any
 
 from asp_neuro import files
 from asp_neuro.certify import Recording
+from asp_neuro.data import CloudSet
 from asp_neuro.report import say, table
 from asp_neuro.scenes.conditions import changed, conditions
 from asp_neuro.studies import plots
 from asp_neuro.studies.comparison import Stop, difference, measure
 from asp_neuro.studies.results import gap, number, share, written
-from asp_neuro.studies.subjects import Promised, clouds_of, cut, joined, subjects
+from asp_neuro.studies.subjects import Promised, Subject, clouds_of, cut, joined, subjects
 
 ROBUST_AT = (1, 4)  # and the whole budget
 
@@ -39,15 +40,38 @@ def run(
     clouds = clouds_of(origin, data, up, split, limit).relabelled(group[0].classes)
     files.make_folder(out)
     n_steps = origin.chunking.n_chunks
+    rows, promises = measured(group, clouds, draws, seed)
+    report = {
+        "recipe": origin.name,
+        "seeds": [subject.origin.seed for subject in group],
+        "models": [subject.name for subject in group],
+        "split": split,
+        "n": len(clouds),
+        "budget": n_steps,
+        "draws": draws,
+        "seed": seed,
+        "corruptions": rows,
+        "promises": promises,
+    }
+    tables = {"": rows, "-promises": promises} if promises else {"": rows}
+    return written(out, "robustness", report, tables, plots.robustness_study)
+
+
+def measured(
+    group: Sequence[Subject], clouds: CloudSet, draws: int, seed: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of accuracy per condition and budget, and what the certificates make of each condition."""
+    how = group[0].origin.chunking
+    n_steps = how.n_chunks
     rows: list[dict[str, Any]] = []
     promises: list[dict[str, Any]] = []
-    for what in conditions(origin.chunking.n_points):
+    for what in conditions(how.n_points):
         recordings: dict[str, list[Recording]] = {"learned": [], "fps_order": []}
         kept: list[Promised] = []
         for draw in range(draws if what.kind != "none" else 1):
             say(f"{what.name}: draw {draw + 1}")
             other = dataclasses.replace(clouds, points=changed(clouds.points, what, seed, draw))
-            examples = cut(other, origin.chunking, cache=False)
+            examples = cut(other, how, cache=False)
             for rule, records in recordings.items():
                 records += [subject.read(examples, rule) for subject in group]
             kept += [found for subject in group if (found := subject.promised(examples)) is not None]
@@ -69,20 +93,7 @@ def run(
                     "standard_error": number(ahead.standard_error),
                 }
             )
-    report = {
-        "recipe": origin.name,
-        "seeds": [subject.origin.seed for subject in group],
-        "models": [subject.name for subject in group],
-        "split": split,
-        "n": len(clouds),
-        "budget": n_steps,
-        "draws": draws,
-        "seed": seed,
-        "corruptions": rows,
-        "promises": promises,
-    }
-    tables = {"": rows, "-promises": promises} if promises else {"": rows}
-    return written(out, "robustness", report, tables, plots.robustness_study)
+    return rows, promises
 
 
 def text(report: dict[str, Any]) -> str:

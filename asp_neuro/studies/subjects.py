@@ -13,12 +13,16 @@ import numpy as np
 
 from asp_neuro import bundle as bundles
 from asp_neuro.certify import Recording
-from asp_neuro.data import RANDOM, CloudSet, load_clouds, locate, sampling_of
+from asp_neuro.data import RANDOM
 from asp_neuro.data.own import OwnData, recall
+from asp_neuro.data.pictures import ImageSet
+from asp_neuro.data.samples import SampleSet, Settings, load_samples, locate_samples
 from asp_neuro.errors import InputError, UsageError
+from asp_neuro.model.rules import IMAGE_RULES, RULES
 from asp_neuro.report import say
 from asp_neuro.scenes.cache import chunks_of
-from asp_neuro.scenes.cloud import Chunking, Chunks
+from asp_neuro.scenes.cloud import Chunking
+from asp_neuro.scenes.image import Gaze, images
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,15 @@ class Origin:
     """What a study asks of a model's recipe."""
 
     recipe: dict[str, Any]  # as stored
-    chunking: Chunking
+    scene: Settings
     own: OwnData | None = None
+
+    @property
+    def chunking(self) -> Chunking:
+        """How clouds are cut, for a study that is about clouds alone."""
+        if not isinstance(self.scene, Chunking):
+            raise UsageError(f"recipe '{self.name}' looks at images; this study is of clouds")
+        return self.scene
 
     @property
     def name(self) -> str:
@@ -61,10 +72,17 @@ class Origin:
 
 @dataclass(frozen=True)
 class Examples:
-    """Clouds, cut, with their classes."""
+    """Clouds, cut, or images, with their classes."""
 
-    chunks: Chunks
+    chunks: Any  # the scenes
     labels: np.ndarray  # [n]
+    objects: np.ndarray | None = None  # [n, 2] where they lie in images, where that is known
+
+    def rules(self, scene: Settings) -> tuple[str, ...]:
+        """The rules that are compared on them."""
+        if not isinstance(scene, Gaze):
+            return RULES
+        return tuple(rule for rule in IMAGE_RULES if rule != "nearest" or self.objects is not None)
 
 
 class Promised(NamedTuple):
@@ -127,9 +145,9 @@ def _open(name: str | Path, floating: bool) -> Subject:
         from asp_neuro.studies.deployed import DeployedSubject
 
         return DeployedSubject.open(name)
-    from asp_neuro.studies.trained import TrainedSubject
+    from asp_neuro.studies.trained import opened
 
-    return TrainedSubject.open(name, floating)
+    return opened(name, floating)
 
 
 def is_bundle(name: str | Path) -> bool:
@@ -137,20 +155,24 @@ def is_bundle(name: str | Path) -> bool:
     return Path(name).suffix == ".net" or str(name) in bundles.shipped()
 
 
-def clouds_of(origin: Origin, data: str | Path | None, up: str | None, split: str, limit: int | None) -> CloudSet:
-    """The clouds that the models are read on, all of a known class."""
-    how = sampling_of(origin.chunking)
+def clouds_of(origin: Origin, data: str | Path | None, up: str | None, split: str, limit: int | None) -> Any:
+    """The clouds (or images) that the models are read on, all of a known class."""
     data, up = recall(origin.own, data, up)
-    clouds = load_clouds(locate(origin.data, data), split, sampling=how, up=up, splits=origin.splits)
+    place = locate_samples(origin.scene, origin.data, data)
+    clouds: Any = load_samples(origin.scene, place, split, up=up, splits=origin.splits)
     clouds = clouds if limit is None else clouds.subset(np.arange(min(limit, len(clouds))))
     if len(clouds) == 0 or (clouds.labels < 0).any():
         raise InputError(f"{clouds.source}: a study needs clouds of known classes, at least one")
     if split == "train" or split in origin.also:
         say(f"recipe '{origin.name}' trains on the {split} split: what is read there says nothing about other clouds")
     if split == "test":
-        say(f"this reads the test split ({len(clouds)} clouds of {clouds.source}); log it, with what for")
+        say(f"this reads the test split ({len(clouds)} of {clouds.source}); log it, with what for")
     return clouds
 
 
-def cut(clouds: CloudSet, how: Chunking, cache: bool = True) -> Examples:
+def cut(clouds: SampleSet, how: Settings, cache: bool = True) -> Examples:
+    if isinstance(clouds, ImageSet):
+        assert isinstance(how, Gaze)
+        return Examples(images(clouds.pixels, how), clouds.labels, clouds.centres)
+    assert isinstance(how, Chunking)
     return Examples(chunks_of(clouds.points, how, clouds.names, cache), clouds.labels)

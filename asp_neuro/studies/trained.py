@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from asp_neuro.certify import Recording
 from asp_neuro.data.own import OwnData
-from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.errors import ConfigError, InputError, UsageError
 from asp_neuro.learn import checkpoint, training, workshop
 from asp_neuro.learn import examples as learn_examples
 from asp_neuro.learn import recipe as recipes
@@ -19,6 +19,8 @@ from asp_neuro.learn.model import Model
 from asp_neuro.learn.recipe import Recipe
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.report import say
+from asp_neuro.scenes.image import Gaze
+from asp_neuro.studies.deployed import DeployedSubject
 from asp_neuro.studies.subjects import Examples, Origin, Subject
 
 FULL = "full"
@@ -51,17 +53,28 @@ class TrainedSubject(Subject):
         return evaluate(self.model, batches, rule, self.origin.seed).recording(average)
 
 
+def opened(name: str | Path, floating: bool = False) -> Subject:
+    """A checkpoint under study; one that looks at images is read as it would be exported, in numpy."""
+    recipe = recipes.from_dict(str(name), checkpoint.read(checkpoint.find(name))["recipe"])
+    if not isinstance(recipe.scene, Gaze):
+        return TrainedSubject.open(name, floating)
+    if floating:
+        raise UsageError(f"'{name}' looks at images: those are studied on the integer grid alone")
+    perceiver, where = deployed_form(name)
+    return DeployedSubject(str(name), where, perceiver.classes, perceiver)
+
+
 def deployed_form(name: str | Path) -> tuple[Perceiver, Origin]:
     """A checkpoint as it would be exported: the same integers, nothing written."""
     model, recipe, classes, stored = training.load_model(checkpoint.find(name))
     if not model.has_scales:
         raise InputError(f"'{name}': it never ran on the integer grid; export it first (asp-neuro export {name})")
     model.deploy = True
-    return Perceiver(model.spec(recipe.chunking, classes)), origin(recipe, training.own_of(stored, name))
+    return Perceiver(model.spec(recipe.scene, classes)), origin(recipe, training.own_of(stored, name))
 
 
 def origin(recipe: Recipe, own: OwnData | None = None) -> Origin:
-    return Origin(recipe.as_dict(), recipe.chunking, own)
+    return Origin(recipe.as_dict(), recipe.scene, own)
 
 
 def wanted(recipe: str | Recipe, epochs: int | None, floating: bool) -> Recipe:

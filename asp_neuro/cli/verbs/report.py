@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
+from typing import Any
 
 from asp_neuro.cli.verbs.base import (
     Result,
@@ -16,6 +17,7 @@ from asp_neuro.cli.verbs.base import (
     sample_arguments,
     whole,
 )
+from asp_neuro.errors import InputError
 from asp_neuro.report import say
 
 
@@ -26,6 +28,7 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
     exit_arguments(parser)
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the audits (default 0)")
     parser.add_argument("--no-audit", action="store_true", help="leave the audits out: they take most of the time")
+    parser.add_argument("--no-robust", action="store_true", help="leave the corrupted clouds out")
     parser.add_argument(
         "--out", type=out_file, default=Path("report.html"), metavar="FILE.html", help="default ./report.html"
     )
@@ -40,27 +43,44 @@ def _options(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def report(args: argparse.Namespace) -> Result:
-    """A bundle as one HTML file to look at, offline: objects, curves, promise, audits, energy, fit."""
-    from asp_neuro import files
-    from asp_neuro.errors import CheckFailed
-    from asp_neuro.runtime import deployment
+    """A bundle as one HTML file to look at, offline: objects, curves, promise, robustness, audits, energy, fit."""
+    from asp_neuro.data import CloudSet
+    from asp_neuro.runtime import deployment, part_samples, parts
+    from asp_neuro.scenes.cloud_encoder import CloudSpec
     from asp_neuro.studies.audits import run as audits
     from asp_neuro.studies.page import contents, html
+    from asp_neuro.tasks.parts import PartsSpec
 
     deployed = deployment.open_bundle(bundle_name(args))
-    rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
+    asked = deployed, args.no_exit, args.threshold, args.uncertified
+    if isinstance(deployed.bundle.model.task, PartsSpec):
+        rule, _, sentence = parts.rules_of(*asked)
+        clouds: Any = part_samples.samples_of(deployed, args.data, args.split, args.up, args.limit)
+    else:
+        rule, sentence = deployment.exit_rule(*asked)
+        clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
     say(sentence)
-    clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
+    if (clouds.labels < 0).any():
+        raise InputError(f"{clouds.source}: a report needs clouds of known classes; for others: run --report FILE.html")
     audit = None
     if not args.no_audit:
         audit = audits.run(
-            deployed.name, data=args.data, up=args.up, split=args.split, limit=args.limit, threshold=rule.tau,
+            deployed.name, data=args.data, up=args.up, split=args.split, limit=args.limit, threshold=args.threshold,
             seed=args.seed,
         )  # fmt: skip
-    found = contents.gather(deployed, clouds, args.split, rule, sentence, audit, *_options(args))
-    written = html.page(found)
-    n_bytes = len(written.encode("utf-8"))
-    if n_bytes > html.LARGEST:
-        raise CheckFailed(f"the report would have {n_bytes} bytes, more than {html.LARGEST}")
-    files.write_text(args.out, written)
-    return Result({"out": str(args.out), "bytes": n_bytes}, f"{args.out}: {n_bytes} bytes, opens offline in a browser")
+    about = contents.Subject(args.split, clouds.source, len(clouds), *_options(args))
+    robust = not args.no_robust and isinstance(deployed.bundle.model.scene, CloudSpec) and isinstance(clouds, CloudSet)
+    told = html.write(args.out, contents.gather(deployed, clouds, about, rule, sentence, audit, robust))
+    return Result(told, f"{told['out']}: {told['bytes']} bytes, opens offline in a browser")
+
+
+def of_run(
+    path: Path, args: argparse.Namespace, deployed: Any, clouds: Any, rule: Any, sentence: str
+) -> dict[str, Any]:
+    """The page of the clouds that `asp-neuro run` has at hand."""
+    from asp_neuro.studies.page import contents, html
+
+    words = shlex.join(word for name in args.input for word in ("--input", name)) if args.input else None
+    options, exits = _options(args)
+    about = contents.Subject(args.split, clouds.source, len(clouds), words or options, exits, at_hand=True)
+    return html.write(path, contents.gather(deployed, clouds, about, rule, sentence))

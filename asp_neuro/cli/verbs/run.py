@@ -16,14 +16,17 @@ from asp_neuro.cli.verbs.base import (
     bundle_name,
     data_arguments,
     exit_arguments,
+    out_file,
     picture_file,
     sample_arguments,
     whole,
 )
+from asp_neuro.cli.verbs.report import of_run
 from asp_neuro.errors import UsageError
 from asp_neuro.report import say, table, to_json
 
 STDOUT = Path("-")
+PLACES = {"cloud": "chunks", "image": "fixation points"}
 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +35,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="fast", help="default fast")
     parser.add_argument(
         "--input", nargs="+", action="extend", metavar="FILE",
-        help="clouds instead of a data set, a file each; '-' is standard input (text, npy, npz, ply, pcd)",
+        help="clouds (or pictures) instead of a data set, a file each; '-' is standard input",
     )  # fmt: skip
     parser.add_argument(
         "--drop-invalid", action="store_true", help="leave out points of --input that are NaN or inf, and count them"
@@ -58,8 +61,10 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jsonl", type=Path, metavar="FILE", help="write one JSON line per cloud there ('-': stdout)")
     parser.add_argument(
-        "--picture", type=picture_file, metavar="FILE.png", help="draw the first cloud by the order of its chunks"
-    )
+        "--picture", type=picture_file, metavar="FILE.png",
+        help="draw the first cloud by the order of its chunks, or the first image with its fixations",
+    )  # fmt: skip
+    parser.add_argument("--report", type=out_file, metavar="FILE.html", help="also write a page to look at, offline")
     exit_arguments(parser)
     parser.add_argument(
         "--prefix", action="store_true", help="also run without carried state: bit for bit the same? at what cost?"
@@ -100,17 +105,21 @@ def run(args: argparse.Namespace) -> Result:
         )
     if args.picture is not None:
         report["picture"] = str(draw(deployed, clouds, answers[0], args.picture, rule))
+    if args.report is not None:
+        report["page"] = of_run(args.report, args, deployed, clouds, rule, sentence)
     if args.prefix:
         report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
     report["above_promise"] = above_promise(report)
-    text, code = _run_text(report), 0
+    text, code = _run_text(report, f"{deployed.bundle.model.scene.kind}s"), 0
     text += f"\npicture: {args.picture}" if args.picture is not None else ""
+    text += f"\npage: {args.report}" if args.report is not None else ""
     if watch is not None:
         report["monitor"], told = _feedback(watch, deployed, clouds, answers, args)
         text, code = f"{text}\n{told}", int(report["monitor"]["alarm"])
     if args.input is not None:
         report["answers"] = [answer.to_dict(name) for name, answer in zip(clouds.names, answers, strict=True)]
-        text = _inputs_text(clouds.names, answers, deployed.bundle.classes) + "\n" + text
+        looked_at = PLACES.get(deployed.bundle.model.scene.kind, "places")
+        text = _inputs_text(clouds.names, answers, deployed.bundle.classes, looked_at) + "\n" + text
     if args.jsonl == STDOUT:
         say(text)
         text = ""
@@ -158,11 +167,15 @@ def feedback_file(given: str, deployed: Any) -> Path:
 
 
 def draw(deployed: Any, clouds: Any, answer: Any, path: Path, rule: Any = None) -> Path:
-    """Draw the first cloud, coloured by the order in which its chunks were looked at."""
+    """Draw the first cloud, coloured by the order in which its chunks were looked at; or the fixations of an image."""
+    from asp_neuro.scenes.image import Images
     from asp_neuro.studies import plots
 
-    chunks = deployed.bundle.model.scene.scenes(clouds.points[:1], clouds.names[:1])
-    return plots.visits(path, chunks, answer, deployed.bundle.classes, Path(clouds.names[0]).name, rule)
+    scene = deployed.bundle.model.scene
+    scenes, title = scene.scenes(clouds.inputs[:1], clouds.names[:1]), Path(clouds.names[0]).name
+    if isinstance(scenes, Images):
+        return plots.fixations(path, scenes, scene.gaze, answer, deployed.bundle.classes, title, rule)
+    return plots.visits(path, scenes, answer, deployed.bundle.classes, title, rule)
 
 
 @contextlib.contextmanager
@@ -178,10 +191,10 @@ def jsonl(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None
         yield lambda row: write(to_json(row))
 
 
-def _inputs_text(names: tuple[str, ...], answers: list[Any], classes: tuple[str, ...]) -> str:
+def _inputs_text(names: tuple[str, ...], answers: list[Any], classes: tuple[str, ...], what: str) -> str:
     """One answer at length, or a line for each of several."""
     if len(answers) == 1:
-        return "\n".join([_answer_text(answers[0], classes), *answers[0].notes])
+        return "\n".join([_answer_text(answers[0], classes, what), *answers[0].notes])
     rows = [
         (name, classes[a.label], f"{100.0 * a.probability:.1f} %", a.observations, a.exit.value, told(a))
         for name, a in zip(names, answers, strict=True)
@@ -191,19 +204,19 @@ def _inputs_text(names: tuple[str, ...], answers: list[Any], classes: tuple[str,
 
 def told(answer: Any) -> str:
     """What is to be said about one of several answers."""
-    return " ".join([*([] if answer.unfamiliar is None else [answer.unfamiliar]), *answer.notes])
+    return " ".join([*([] if answer.unfamiliar is None else [f"{answer.unfamiliar}."]), *answer.notes])
 
 
-def _answer_text(answer: Any, classes: tuple[str, ...]) -> str:
+def _answer_text(answer: Any, classes: tuple[str, ...], what: str) -> str:
     ranked = sorted(range(len(classes)), key=lambda i: -answer.probabilities[i])[:3]
     others = ", ".join(f"{classes[i]} {100.0 * answer.probabilities[i]:.1f} %" for i in ranked)
     order = " ".join(str(chunk) for chunk in answer.order)
     why = "" if answer.unfamiliar is None else f"\n{answer.unfamiliar}"
-    return f"{classes[answer.label]}  ({others})\nchunks looked at: {order}\n{answer.exit.sentence}{why}"
+    return f"{classes[answer.label]}  ({others})\n{what} looked at: {order}\n{answer.exit.sentence}{why}"
 
 
-def _run_text(report: dict[str, Any]) -> str:
-    rows: list[tuple[str, str]] = [("backend", report["backend"]), ("clouds", str(report["n"]))]
+def _run_text(report: dict[str, Any], what: str = "clouds") -> str:
+    rows: list[tuple[str, str]] = [("backend", report["backend"]), (what, str(report["n"]))]
     if report["accuracy"] is not None:
         rows.append(("accuracy", f"{100.0 * report['accuracy']:.2f} %"))
     rows.append(("observations", f"{report['mean_observations']:.2f} of {report['budget']} on average"))
@@ -211,7 +224,7 @@ def _run_text(report: dict[str, Any]) -> str:
     if report["certified_risk"] is not None:
         rows.append(("wrong among certified", f"{100.0 * report['certified_risk']:.2f} %"))
     if report["unfamiliar_share"] is not None:
-        rows.append(("unfamiliar", f"{100.0 * report['unfamiliar_share']:.1f} % of the clouds"))
+        rows.append(("unfamiliar", f"{100.0 * report['unfamiliar_share']:.1f} % of the {what}"))
     if report["short_share"]:
         rows.append(("too few points for a promise", f"{100.0 * report['short_share']:.1f} % of the clouds"))
     rows.append(("spikes proven", f"{100.0 * report['preserved_share']:.1f} % of the answers"))
@@ -219,7 +232,7 @@ def _run_text(report: dict[str, Any]) -> str:
         rows.append(("equal to exact arithmetic", f"{100.0 * report['equal_share']:.1f} % of the answers"))
     if report["recomputed"] is not None:
         rows.append(("computed again exactly", f"{report['recomputed']} answers"))
-    rows.append(("time", f"{report['seconds']:.2f} s, {1e3 * report['seconds'] / report['n']:.2f} ms a cloud"))
+    rows.append(("time", f"{report['seconds']:.2f} s, {1e3 * report['seconds'] / report['n']:.2f} ms each"))
     rows.append(("model", report["sha256"][:16]))
     text = table(rows, ("", "")) + (_prefix_text(report["prefix"]) if "prefix" in report else "")
     return f"{text}\n{report['above_promise']}" if report["above_promise"] else text

@@ -179,7 +179,7 @@ TABLES: tuple[Verb, ...] = (
     _table("exits", "when a model stops, and how right it is then (J.6)", " compact", table_arguments),
     _table("calibration", "probabilities at the exit against the whole budget (J.7)", " compact", table_arguments),
     _table("classes", "observations and accuracy class by class (J.9)", " compact", table_arguments),
-    _table("seeds", "whether other trainings look at the same places (J.2)", " a_0.pt a_1.pt", seeds_arguments),
+    _table("seeds", "whether other trainings look at the same places (J.2)", " --seeds 0,1", seeds_arguments),
     _table("budget", "trainings with M = 4, 8, 16, 32 chunks (J.11)", " --seeds 0", trained_arguments),
     _table("descriptors", "policies without one of the descriptors (J.11)", " --seeds 0", trained_arguments),
     _table("fixed", "learned against fixed order at equal capacity (J.4)", " --seeds 0", trained_arguments),

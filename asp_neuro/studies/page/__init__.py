@@ -1,1 +1,1 @@
-"""The report of a bundle as one HTML file: contents (`contents.py`), curves (`curves.py`), the page (`html.py`)."""
+"""The report of a bundle as one HTML file: contents (`contents.py`), what kinds look like (`pictures.py`), page."""

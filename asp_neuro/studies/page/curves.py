@@ -8,9 +8,8 @@ from html import escape
 from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 520, 260
-LEFT, RIGHT, TOP, BOTTOM = 48, 12, 30, 40
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 18, 46
 N_TICKS = 6  # at most
-LETTER = 6.4  # width of a letter of a legend, about
 
 
 @dataclass(frozen=True)
@@ -42,17 +41,14 @@ class Axes:
 def lines(axes: Axes, drawn: Sequence[Line], mark: tuple[float, str] | None = None) -> str:
     """Curves over each other, with a legend; `mark` is an upright line at an x, and its name."""
     inside = [_polyline(axes, line) for line in drawn]
-    legend, x = [], float(LEFT)
-    for line in drawn:
-        legend.append(f'<text class="key {line.kind}" x="{x:.0f}" y="14">{escape(line.name)}</text>')
-        x += LETTER * (len(line.name) + 3)
     if mark is not None:
         x, low = axes.at(mark[0], axes.y[0])
         inside.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{TOP}"/>')
-        turned, aside = ("end", -5) if x > WIDTH / 2 else ("start", 5)
-        place = f'x="{x + aside:.1f}" y="{HEIGHT - BOTTOM - 6}" text-anchor="{turned}"'
-        legend.append(f'<text class="note" {place}>{escape(mark[1])}</text>')
-    return _svg(axes, "".join(inside + legend))
+        turned, aside = ("end", 8) if x > WIDTH / 2 else ("start", -8)
+        place = f'x="{x + aside:.1f}" y="{TOP - 3}" text-anchor="{turned}"'
+        inside.append(f'<text class="note" {place}>{escape(mark[1])}</text>')
+    names = "".join(f'<span class="{line.kind}">{escape(line.name)}</span>' for line in drawn)
+    return f'<div class="legend">{names}</div>{_svg(axes, "".join(inside))}'
 
 
 def bars(axes: Axes, heights: Sequence[float], mark: int | None = None) -> str:

@@ -1,0 +1,801 @@
+/* What takes too many calls of numpy for one cloud: groups, descriptors, embeddings and so on. Each function has a twin in numpy
+   (asp_neuro/compiled/__init__.py says where), and tests hold the two together bit by bit.
+
+   Whole numbers throughout; real ones (double) only where docs/integers.md names them, one operation after another, so
+   compile with -ffp-contract=off. Products are of whole numbers below 2^24 in float, exact in any order. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VERSION = 8 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
+
+/* On x86 there are several forms of what is heavy, and the best that runs is taken. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define X86
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#define FUSED __attribute__((optimize("fp-contract=fast"))) /* exact either way */
+#else
+#define FOR_EACH_PROCESSOR
+#define FUSED
+#endif
+
+/* ---- exp, tanh and LayerNorm: the twins are in grid/arithmetic.py, where the constants are explained ---- */
+
+static inline __attribute__((always_inline)) double exp_of(double x) {
+    double held = x < -60.0 ? -60.0 : x, whole = rint(held * 1.4426950408889634), out;
+    int64_t exponent = (int64_t)whole + 1023;
+    double scale;
+    held -= whole * 6.93147180369123816490e-01;
+    held -= whole * 1.90821492927058770002e-10;
+    out = held * (1.0 / 3628800.0) + 1.0 / 362880.0;
+    out = out * held + 1.0 / 40320.0;
+    out = out * held + 1.0 / 5040.0;
+    out = out * held + 1.0 / 720.0;
+    out = out * held + 1.0 / 120.0;
+    out = out * held + 1.0 / 24.0;
+    out = out * held + 1.0 / 6.0;
+    out = out * held + 0.5;
+    out = out * held + 1.0;
+    out = out * held + 1.0;
+    exponent = (int64_t)((uint64_t)exponent << 52);
+    memcpy(&scale, &exponent, sizeof scale); /* 2^whole */
+    return out * scale;
+}
+
+FOR_EACH_PROCESSOR
+static void exp_all(const double *x, double *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) out[i] = exp_of(x[i]);
+}
+
+FOR_EACH_PROCESSOR
+static void tanh_all(const double *z, double *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        double decay = exp_of(fabs(z[i]) * -2.0), near = (1.0 - decay) / (decay + 1.0);
+        out[i] = copysign(rint(near * 1073741824.0) * (1.0 / 1073741824.0), z[i]);
+    }
+}
+
+/* Whole numbers [n, width] -> their LayerNorm; `more` is what stands under the root besides. */
+FOR_EACH_PROCESSOR
+static void normalise_all(const int64_t *x, const double *gain, const double *bias, double *out, int64_t n, int64_t width,
+                          double more) {
+    for (int64_t r = 0; r < n; r++, x += width, out += width) {
+        int64_t total = 0, squares = 0;
+        for (int64_t i = 0; i < width; i++) total += x[i], squares += x[i] * x[i];
+        double root = sqrt((double)(width * squares - total * total) + more);
+        for (int64_t i = 0; i < width; i++) out[i] = (double)(width * x[i] - total) / root * gain[i] + bias[i];
+    }
+}
+
+/* exp(x f8 [n], out f8 [n]) and tanh: numbers, none of them NaN */
+static PyObject *each(PyObject *args, void (*all)(const double *, double *, int64_t)) {
+    Py_buffer x, out;
+    if (!PyArg_ParseTuple(args, "y*w*", &x, &out)) return NULL;
+    int fits = x.len == out.len && x.len % 8 == 0;
+    if (fits) all(x.buf, out.buf, x.len / 8);
+    PyBuffer_Release(&x), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "exp, tanh: sizes do not fit");
+    Py_RETURN_NONE;
+}
+
+static PyObject *exp_py(PyObject *self, PyObject *args) { return each(args, exp_all); }
+static PyObject *tanh_py(PyObject *self, PyObject *args) { return each(args, tanh_all); }
+
+/* normalise_int(x i8 [n, width], gain f8 [width], bias f8 [width], out f8 [n, width], n, width, more) */
+static PyObject *normalise_int(PyObject *self, PyObject *args) {
+    Py_buffer x, gain, bias, out;
+    Py_ssize_t n, width;
+    double more;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*nnd", &x, &gain, &bias, &out, &n, &width, &more)) return NULL;
+    int fits = x.len == 8 * n * width && out.len == x.len && gain.len == 8 * width && bias.len == gain.len;
+    if (fits) normalise_all(x.buf, gain.buf, bias.buf, out.buf, n, width, more);
+    PyBuffer_Release(&x), PyBuffer_Release(&gain), PyBuffer_Release(&bias), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "normalise_int: sizes do not fit");
+    Py_RETURN_NONE;
+}
+
+/* ---- groups: farthest points, the nearest points of each, chunks ---- */
+
+/* Squared distances [P] to point `at`, and to the nearest point so far; returns the point farthest from all. */
+FOR_EACH_PROCESSOR
+static int64_t farthest(const int32_t *restrict x, const int32_t *restrict y, const int32_t *restrict z, int64_t at,
+                        int32_t *restrict square, int32_t *restrict nearest, int64_t n_points) {
+    int32_t cx = x[at], cy = y[at], cz = z[at], best = -1;
+    int64_t first = 0;
+    for (int64_t p = 0; p < n_points; p++) {
+        int32_t dx = x[p] - cx, dy = y[p] - cy, dz = z[p] - cz, far = dx * dx + dy * dy + dz * dz;
+        int32_t near = far < nearest[p] ? far : nearest[p];
+        square[p] = far, nearest[p] = near;
+        best = near > best ? near : best;
+    }
+    while (nearest[first] != best) first++;
+    return first;
+}
+
+/* Within it are at least k points, and seldom many more: of 2 k parts or more the k-th least distance. */
+FOR_EACH_PROCESSOR
+static int32_t reach(const int32_t *square, int64_t n, int64_t k, int32_t *scratch) {
+    int32_t low = 0, high = INT32_MAX;
+    for (int64_t half; (half = n / 2) >= 2 * k; n = half, square = scratch)
+        for (int64_t i = 0; i < half; i++) scratch[i] = square[i] < square[half + i] ? square[i] : square[half + i];
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        int64_t within = 0;
+        for (int64_t i = 0; i < n; i++) within += square[i] <= middle;
+        if (within >= k) high = middle; else low = middle + 1;
+    }
+    return low;
+}
+
+static int by_key(const void *a, const void *b) {
+    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
+    return (one > other) - (one < other);
+}
+
+/* The k least of n different keys, in order; of few, each goes where the number of smaller ones says. */
+FOR_EACH_PROCESSOR
+static void least(int64_t *key, int64_t n, int64_t k, uint16_t *out) {
+    if (n > FEW) qsort(key, (size_t)n, sizeof *key, by_key);
+    for (int64_t i = 0; i < (n > FEW ? k : n); i++) {
+        int64_t at = 0;
+        if (n > FEW) at = i;
+        else for (int64_t j = 0; j < n; j++) at += key[j] < key[i];
+        if (at < k) out[at] = (uint16_t)(key[i] & ((1 << POINT_BITS) - 1));
+    }
+}
+
+/* The k nearest of n points, nearest first, ties to the lower index. */
+FOR_EACH_PROCESSOR
+static void nearest_points(const int32_t *square, int64_t n, int64_t k, int32_t *scratch, int64_t *key, uint16_t *out) {
+    int32_t limit = reach(square, n, k, scratch);
+    int64_t found = 0;
+    for (int64_t start = 0, end; start < n; start = end) {
+        int32_t closest = INT32_MAX;
+        end = start + LANES < n ? start + LANES : n;
+        for (int64_t p = start; p < end; p++) closest = square[p] < closest ? square[p] : closest;
+        if (closest > limit) continue; /* as most: points are sorted, and neighbours stand together */
+        for (int64_t p = start; p < end; p++) {
+            key[found] = ((int64_t)square[p] << POINT_BITS) | p;
+            found += square[p] <= limit;
+        }
+    }
+    least(key, found, k, out);
+}
+
+/* The nearest and the second nearest of m seeds; -1 where that is too far. */
+static void nearest_seeds(const int32_t *square, int64_t stride, int64_t m, double over, double under, int8_t *first,
+                          int8_t *second) {
+    int64_t one = 0, other = -1;
+    for (int64_t i = 1; i < m; i++) {
+        int32_t far = square[i * stride];
+        if (far < square[one * stride]) other = one, one = i;
+        else if (other < 0 || far < square[other * stride]) other = i;
+    }
+    *first = (int8_t)one;
+    *second = other < 0 || square[other * stride] * under > square[one * stride] * over ? -1 : (int8_t)other;
+}
+
+/* groups(steps i2 [P, 3], members u2 [G, K], first i1 [G], second i1 [G], P, G, K, M, over, under): a cloud's cut. */
+static PyObject *groups(PyObject *self, PyObject *args) {
+    Py_buffer steps, members, first, second;
+    Py_ssize_t P, G, K, M;
+    double over, under;
+    if (!PyArg_ParseTuple(args, "y*w*w*w*nnnndd", &steps, &members, &first, &second, &P, &G, &K, &M, &over, &under))
+        return NULL;
+    int fits = K >= 1 && M >= 1 && M <= G && M <= 128 && K <= P && G <= P && P <= 1 << POINT_BITS &&
+               steps.len == 6 * P && members.len == 2 * G * K && first.len == G && second.len == G;
+    int32_t *memory = fits ? malloc((size_t)((5 + G) * P) * sizeof *memory) : NULL;
+    int64_t *key = fits ? malloc((size_t)(P + 1) * sizeof *key) : NULL;
+    int64_t *centre = fits ? malloc((size_t)G * sizeof *centre) : NULL;
+    if (memory && key && centre) {
+        int32_t *x = memory, *y = x + P, *z = y + P, *nearest = z + P, *scratch = nearest + P, *square = scratch + P;
+        const int16_t *point = steps.buf;
+        int64_t at = 0, most = -1;
+        for (int64_t p = 0; p < P; p++) {
+            x[p] = point[3 * p], y[p] = point[3 * p + 1], z[p] = point[3 * p + 2], nearest[p] = INT32_MAX;
+            int32_t length = x[p] * x[p] + y[p] * y[p] + z[p] * z[p];
+            if (length > most) most = length, at = p;
+        }
+        for (int64_t g = 0; g < G; g++) {
+            centre[g] = at;
+            at = farthest(x, y, z, at, square + g * P, nearest, P);
+        }
+        for (int64_t g = 0; g < G; g++) {
+            nearest_points(square + g * P, P, K, scratch, key, (uint16_t *)members.buf + g * K);
+            nearest_seeds(square + centre[g], P, M, over, under, (int8_t *)first.buf + g, (int8_t *)second.buf + g);
+        }
+    }
+    int done = memory && key && centre;
+    free(memory), free(key), free(centre);
+    PyBuffer_Release(&steps), PyBuffer_Release(&members), PyBuffer_Release(&first), PyBuffer_Release(&second);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "groups: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+/* ---- descriptors ---- */
+
+static double on_grid(double x) { return rint(x * 65536.0) * (1.0 / 65536.0); }
+
+/* Points [n, 3] of a chunk, each once -> its eight numbers. */
+static void described(const int16_t (*point)[3], int64_t n, double *out) {
+    int64_t total[3] = {0, 0, 0}, squares[3] = {0, 0, 0}, middle[3], farthest = 0;
+    double norm = 0.0;
+    for (int64_t p = 0; p < n; p++)
+        for (int i = 0; i < 3; i++) total[i] += point[p][i], squares[i] += (int64_t)point[p][i] * point[p][i];
+    for (int i = 0; i < 3; i++) {
+        double mean = on_grid((double)total[i] * 0x1p-14 / (double)n);
+        double variance = (double)squares[i] * 0x1p-28 / (double)n - mean * mean;
+        out[i] = mean;
+        out[3 + i] = on_grid(variance > 0.0 ? variance : 0.0);
+        middle[i] = (int64_t)(mean * 65536.0);
+        norm += mean * mean;
+    }
+    for (int64_t p = 0; p < n; p++) {
+        int64_t far = 0;
+        for (int i = 0; i < 3; i++) far += (4 * point[p][i] - middle[i]) * (4 * point[p][i] - middle[i]);
+        farthest = far > farthest ? far : farthest;
+    }
+    out[6] = on_grid(sqrt((double)farthest * 0x1p-32));
+    out[7] = on_grid(sqrt(norm));
+}
+
+/* descriptors(points i2 [n, P, 3], members u2 [n, G, K], first i1, second i1 [n, G], out f8 [n, M, 8], n, P, G, K, M) */
+static PyObject *descriptors(PyObject *self, PyObject *args) {
+    Py_buffer points, members, first, second, out;
+    Py_ssize_t n, P, G, K, M;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*nnnnn", &points, &members, &first, &second, &out, &n, &P, &G, &K, &M))
+        return NULL;
+    int fits = points.len == 6 * n * P && members.len == 2 * n * G * K && first.len == n * G && second.len == n * G &&
+               out.len == 8 * n * M * N_DESCRIPTOR;
+    int32_t *seen = fits ? malloc((size_t)P * sizeof *seen) : NULL; /* the chunk that had a point last */
+    int16_t(*mine)[3] = fits ? malloc((size_t)P * sizeof *mine) : NULL;
+    int within = 1;
+    for (int64_t i = 0; seen && mine && within && i < n * M; i++) {
+        int64_t cloud = i / M, chunk = i % M, count = 0;
+        const int16_t(*point)[3] = (const int16_t(*)[3])points.buf + cloud * P;
+        const int8_t *one = (const int8_t *)first.buf + cloud * G, *other = (const int8_t *)second.buf + cloud * G;
+        double *to = (double *)out.buf + i * N_DESCRIPTOR;
+        if (chunk == 0) memset(seen, -1, (size_t)P * sizeof *seen);
+        for (int64_t g = 0; g < G; g++) {
+            if (one[g] != chunk && other[g] != chunk) continue;
+            const uint16_t *member = (const uint16_t *)members.buf + (cloud * G + g) * K;
+            for (int64_t k = 0; k < K; k++) {
+                int64_t p = member[k];
+                if (p >= P) within = 0;
+                else if (seen[p] != chunk) seen[p] = (int32_t)chunk, memcpy(mine[count++], point[p], sizeof *mine);
+            }
+        }
+        if (count) described((const int16_t(*)[3])mine, count, to);
+        else for (int j = 0; j < N_DESCRIPTOR; j++) to[j] = NAN;
+    }
+    int done = seen && mine;
+    free(seen), free(mine);
+    PyBuffer_Release(&points), PyBuffer_Release(&members), PyBuffer_Release(&first), PyBuffer_Release(&second);
+    PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "descriptors: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    if (!within) return PyErr_Format(PyExc_IndexError, "descriptors: a group has a point that is not there");
+    Py_RETURN_NONE;
+}
+
+/* ---- embed: the encoder of groups, and the largest of each chunk ---- */
+
+/* A map: panels [width / LANES] of weights [n_in, LANES]; and what is added to its sums, [width], or NULL. */
+typedef struct {
+    int64_t n_in, width;
+    const float *weight, *bias;
+} Map;
+
+/* Rows x [n, n_in] through a map; what becomes of a sum: */
+enum { AS_IT_IS, TO_BYTE, LARGEST }; /* LARGEST: over all rows, then to a byte: out is [1, width] */
+
+#define NAME(x) x##_plain
+#define TARGET FUSED
+#define BYTES 16
+#define ROWS 2
+#include "through.h"
+#ifdef X86
+#define NAME(x) x##_fma
+#define TARGET FUSED __attribute__((target("avx2,fma")))
+#define BYTES 32
+#define ROWS 6
+#include "through.h"
+#define NAME(x) x##_avx512
+#define TARGET FUSED __attribute__((target("avx512f")))
+#define BYTES 64
+#define ROWS 8
+#include "through.h"
+#endif
+
+static void (*through)(const Map *, const float *, int64_t, int64_t, int, float *, int64_t) = through_plain;
+
+static void choose_processor(void) {
+#ifdef X86
+    if (__builtin_cpu_supports("avx512f")) through = through_avx512;
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) through = through_fma;
+#endif
+}
+
+/* inner += floor(told) * scale, then to a byte: [width] */
+FOR_EACH_PROCESSOR
+static void add_geometry(float *inner, const float *told, const float *scale, int64_t width) {
+    for (int64_t c = 0; c < width; c++) {
+        float whole = (float)(int32_t)told[c], sum = inner[c] + (whole - (whole > told[c])) * scale[c];
+        inner[c] = (float)(int32_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
+    }
+}
+
+static float moment(double x) {
+    x = rint(x);
+    return (float)(x < -2047.0 ? -2047.0 : x > 2047.0 ? 2047.0 : x);
+}
+
+/* Edges [k, 7] of a group -> mean, covariance and width of the nearest quarter, half and all of its offsets. */
+static void moments(const float *edge, int64_t k, float *out) {
+    static const int pair[6][2] = {{0, 0}, {1, 1}, {2, 2}, {0, 1}, {0, 2}, {1, 2}};
+    double total[3] = {0, 0, 0}, squares[6] = {0, 0, 0, 0, 0, 0}, second[6];
+    int64_t p = 0;
+    for (int share = 4; share >= 1; share /= 2, out += 10) {
+        int64_t n = k / share > 1 ? k / share : 1;
+        for (; p < n; p++) {
+            double offset[3] = {edge[7 * p], edge[7 * p + 1], edge[7 * p + 2]};
+            for (int i = 0; i < 3; i++) total[i] += offset[i];
+            for (int e = 0; e < 6; e++) squares[e] += offset[pair[e][0]] * offset[pair[e][1]];
+        }
+        for (int e = 0; e < 6; e++) second[e] = (double)n * squares[e] - total[pair[e][0]] * total[pair[e][1]];
+        double trace = second[0] + second[1] + second[2], root = sqrt(trace > 1.0 ? trace : 1.0);
+        if (trace < 1.0) trace = 1.0;
+        for (int i = 0; i < 3; i++) out[i] = moment(total[i] / root * 512.0);
+        for (int e = 0; e < 6; e++) out[3 + e] = moment(second[e] / trace * 2048.0);
+        out[9] = moment(root / ((double)n * 16384.0) * 2048.0);
+    }
+}
+
+/* Points [P, 3] and the members [k] of a group -> edges [k, 7]: offset, centre in coarser steps, 1. */
+static int edges_of(const int16_t (*point)[3], int64_t n_points, const uint16_t *member, int64_t k, float *edge) {
+    for (int64_t p = 0; p < k; p++, edge += 7) {
+        if (member[p] >= n_points) return 0;
+        for (int i = 0; i < 3; i++) {
+            edge[i] = (float)(point[member[p]][i] - point[member[0]][i]);
+            edge[3 + i] = floorf((float)point[member[0]][i] * 0.25f + 0.5f);
+        }
+        edge[6] = 1.0f;
+    }
+    return 1;
+}
+
+/* An encoder: its maps out of one array, as CloudEncoder.packed makes it, and room for BLOCK groups of K points. */
+typedef struct {
+    Map edge_in, edge_out, token_in, geometry, token_out;
+    const float *scale;
+    float *edge, *hidden, *grouped, *told, *where, *inner, *token;
+} Encoder;
+
+static int64_t up_to_lanes(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
+static const float *take(const float **at, int64_t n) {
+    *at += n;
+    return *at - n;
+}
+
+static Encoder encoder(const float *at, int64_t e1, int64_t e2, int64_t t, int64_t w, int64_t K, float *room) {
+    Encoder net = {.edge_in = {7, up_to_lanes(e1), NULL, NULL}, .edge_out = {e1, up_to_lanes(e2), NULL, NULL},
+                   .token_in = {e2, up_to_lanes(w), NULL, NULL}, .geometry = {t + 1, up_to_lanes(w), NULL, NULL},
+                   .token_out = {w, up_to_lanes(w), NULL, NULL}};
+    const float *free = room;
+    net.edge_in.weight = take(&at, 7 * net.edge_in.width);
+    net.edge_out.weight = take(&at, e1 * net.edge_out.width);
+    net.edge_out.bias = take(&at, net.edge_out.width);
+    net.token_in.weight = take(&at, e2 * net.token_in.width);
+    net.token_in.bias = take(&at, net.token_in.width);
+    net.geometry.weight = take(&at, (t + 1) * net.geometry.width);
+    net.scale = take(&at, net.token_in.width);
+    net.token_out.weight = take(&at, w * net.token_out.width);
+    net.edge = (float *)take(&free, 7 * K);
+    net.hidden = (float *)take(&free, K * net.edge_in.width);
+    net.grouped = (float *)take(&free, BLOCK * net.edge_out.width);
+    net.told = (float *)take(&free, BLOCK * net.geometry.width);
+    net.where = (float *)take(&free, BLOCK * (t + 1));
+    net.inner = (float *)take(&free, BLOCK * net.token_in.width);
+    net.token = (float *)free;
+    return net;
+}
+
+/* The edges of group b of a block to what its token is made of. */
+static void group_to_block(const Encoder *net, int64_t K, int64_t b) {
+    int64_t n_told = net->geometry.n_in;
+    float *where = net->where + b * n_told;
+    through(&net->edge_in, net->edge, 7, K, TO_BYTE, net->hidden, net->edge_in.width);
+    through(&net->edge_out, net->hidden, net->edge_in.width, K, LARGEST, net->grouped + b * net->edge_out.width, 0);
+    memcpy(where, net->edge + 3, 3 * sizeof *where);
+    if (n_told > 4) moments(net->edge, K, where + 3);
+    where[n_told - 1] = 1.0f;
+}
+
+/* `some` groups of a block -> their tokens, [some, width]. */
+static void block_to_tokens(const Encoder *net, int64_t some) {
+    int64_t W = net->token_in.width;
+    through(&net->geometry, net->where, net->geometry.n_in, some, AS_IT_IS, net->told, W);
+    through(&net->token_in, net->grouped, net->edge_out.width, some, AS_IT_IS, net->inner, W);
+    for (int64_t b = 0; b < some; b++) add_geometry(net->inner + b * W, net->told + b * W, net->scale, W);
+    through(&net->token_out, net->inner, W, some, AS_IT_IS, net->token, W);
+}
+
+/* The largest of the tokens [.., w] of a scene's groups in a chunk, [w]. */
+FOR_EACH_PROCESSOR
+static void pool(const float *token, const int8_t *first, const int8_t *second, int64_t place, int64_t G, int64_t w,
+                 float *restrict out) {
+    for (int64_t i = 0; i < w; i++) out[i] = -INFINITY;
+    for (int64_t g = 0; g < G; g++, token += w)
+        if (first[g] == place || second[g] == place)
+            for (int64_t i = 0; i < w; i++) out[i] = token[i] > out[i] ? token[i] : out[i];
+}
+
+/* embed(points i2 [n, P, 3], members u2 [n, G, K], first i1, second i1 [n, G], rows i8, place i8 [b], weights f4,
+         known b1 [n G], tokens f4 [n G, w], pooled f4 [b, w], n, P, G, K, b, e1, e2, t, w) -> groups that were new */
+static PyObject *embed(PyObject *self, PyObject *args) {
+    Py_buffer in[7], out[3];
+    Py_ssize_t n, P, G, K, b, e1, e2, t, w;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*w*w*w*nnnnnnnnn", in, in + 1, in + 2, in + 3, in + 4, in + 5, in + 6, out,
+                          out + 1, out + 2, &n, &P, &G, &K, &b, &e1, &e2, &t, &w))
+        return NULL;
+    int64_t E1 = up_to_lanes(e1), E2 = up_to_lanes(e2), W = up_to_lanes(w), n_new = 0;
+    int64_t n_weights = 7 * E1 + e1 * E2 + E2 + e2 * W + W + (t + 1) * W + W + w * W;
+    int fits = in[0].len == 6 * n * P && in[1].len == 2 * n * G * K && in[2].len == n * G && in[3].len == n * G &&
+               in[4].len == 8 * b && in[5].len == 8 * b && in[6].len == 4 * n_weights && out[0].len == n * G &&
+               out[1].len == 4 * n * G * w && out[2].len == 4 * b * w && K >= 1 && (t == 3 || t == 3 + N_MOMENTS);
+    int64_t n_room = K * (7 + E1) + BLOCK * (E2 + t + 1 + 3 * W);
+    float *room = fits ? malloc((size_t)n_room * sizeof *room) : NULL, *token = out[1].buf;
+    const int8_t *first = in[2].buf, *second = in[3].buf;
+    const int64_t *row = in[4].buf, *place = in[5].buf;
+    int8_t *known = out[0].buf;
+    int within = room != NULL;
+    if (within) {
+        Encoder net = encoder(in[6].buf, e1, e2, t, w, K, room);
+        int64_t number[BLOCK], some = 0;
+        for (int64_t i = 0; within && i < b * G; i++) {
+            int64_t cloud = row[i / G], at = cloud * G + i % G;
+            within = cloud >= 0 && cloud < n;
+            if (within && !known[at] && (first[at] == place[i / G] || second[at] == place[i / G])) {
+                const int16_t(*point)[3] = (const int16_t(*)[3])in[0].buf + cloud * P;
+                within = edges_of(point, P, (const uint16_t *)in[1].buf + at * K, K, net.edge);
+                if (within) group_to_block(&net, K, some), number[some++] = at, known[at] = 1, n_new++;
+            }
+            if (some == BLOCK || (some && i == b * G - 1)) {
+                block_to_tokens(&net, some);
+                while (some--) memcpy(token + number[some] * w, net.token + some * W, (size_t)w * sizeof *token);
+                some = 0;
+            }
+        }
+        for (int64_t i = 0; within && i < b; i++) {
+            int64_t start = row[i] * G;
+            pool(token + start * w, first + start, second + start, place[i], G, w, (float *)out[2].buf + i * w);
+        }
+    }
+    int done = room != NULL;
+    free(room);
+    for (int i = 0; i < 7; i++) PyBuffer_Release(in + i);
+    for (int i = 0; i < 3; i++) PyBuffer_Release(out + i);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "embed: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    if (!within) return PyErr_Format(PyExc_IndexError, "embed: a scene, or a point of a group, is not there");
+    return PyLong_FromLongLong(n_new);
+}
+
+/* ---- a step of the mixer; the twin is model.mixer.Mixer.step ---- */
+
+static double clipped(double x, double limit) { return x < -limit ? -limit : x > limit ? limit : x; }
+
+/* What is read from the carry [D], whole numbers -> whole numbers of at most `room` bits. */
+FOR_EACH_PROCESSOR
+static void brought_down(const double *mixed, int64_t D, int room, int64_t *out) {
+    double most = 0.0;
+    int exponent;
+    for (int64_t i = 0; i < D; i++) most = fabs(mixed[i]) > most ? fabs(mixed[i]) : most;
+    frexp(most, &exponent);
+    double scale = ldexp(1.0, room < exponent ? room - exponent : 0);
+    for (int64_t i = 0; i < D; i++) out[i] = (int64_t)floor(mixed[i] * scale + 0.5);
+}
+
+/* One scene: gates [5 D] of its embedding -> the carry [D] after, and what is read from it. */
+FOR_EACH_PROCESSOR
+static void carried(const float *gate, const double *carry, const double *table, int64_t D, double skip_scale,
+                    double *after, double *mixed) {
+    for (int64_t i = 0; i < D; i++) {
+        double keep = table[(int)gate[i] + 128], write = table[(int)gate[D + i] + 128];
+        after[i] = floor(keep * carry[i] * 0x1p-12 + 0.5) + floor(write * gate[2 * D + i] * 0x1p-8 + 0.5);
+        mixed[i] = gate[4 * D + i] * skip_scale + gate[3 * D + i] * after[i];
+    }
+}
+
+/* step(carry f8 [b, D], embedding f4 [b, w], norm f8 [2, w], gates f4: panels of [w, 5 D], and biases; drive_norm f8
+        [2, D], table f8 [256], drive f8 [b, D], after f8 [b, D], b, w, D, skip_scale, room, more_embedding, more_drive,
+        value_max, drive_max) */
+static PyObject *step(PyObject *self, PyObject *args) {
+    Py_buffer in[6], out[2];
+    Py_ssize_t b, w, D;
+    double skip_scale, more[2], value_max, drive_max;
+    int room;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*w*w*nnndidddd", in, in + 1, in + 2, in + 3, in + 4, in + 5, out, out + 1, &b,
+                          &w, &D, &skip_scale, &room, more, more + 1, &value_max, &drive_max))
+        return NULL;
+    int64_t width = up_to_lanes(5 * D);
+    int fits = in[0].len == 8 * b * D && in[1].len == 4 * b * w && in[2].len == 16 * w &&
+               in[3].len == 4 * (w + 1) * width && in[4].len == 16 * D && in[5].len == 8 * 256 &&
+               out[0].len == 8 * b * D && out[1].len == out[0].len;
+    int64_t longer = w > D ? w : D;
+    int64_t *whole = fits ? malloc((size_t)longer * 8) : NULL;
+    double *normed = fits ? malloc((size_t)longer * 8) : NULL;
+    float *row = fits ? malloc((size_t)(longer + width) * 4) : NULL, *gate = row + longer;
+    int done = whole && normed && row;
+    for (int64_t r = 0; done && r < b; r++) {
+        const float *embedding = (const float *)in[1].buf + r * w;
+        const double *norm = in[2].buf, *drive_norm = in[4].buf;
+        double *drive = (double *)out[0].buf + r * D, *after = (double *)out[1].buf + r * D;
+        Map gates = {w, width, in[3].buf, (const float *)in[3].buf + w * width};
+        for (int64_t i = 0; i < w; i++) whole[i] = (int64_t)embedding[i];
+        normalise_all(whole, norm, norm + w, normed, 1, w, more[0]);
+        for (int64_t i = 0; i < w; i++) row[i] = (float)clipped(rint(normed[i]), 127.0);
+        through(&gates, row, w, 1, AS_IT_IS, gate, width);
+        for (int64_t i = 0; i < 5 * D; i++) gate[i] = (float)clipped(floor(gate[i]), i < 2 * D ? 127.0 : value_max);
+        carried(gate, (const double *)in[0].buf + r * D, in[5].buf, D, skip_scale, after, normed);
+        brought_down(normed, D, room, whole);
+        normalise_all(whole, drive_norm, drive_norm + D, drive, 1, D, more[1]);
+        for (int64_t i = 0; i < D; i++) drive[i] = clipped(rint(drive[i]), drive_max);
+    }
+    free(whole), free(normed), free(row);
+    for (int i = 0; i < 6; i++) PyBuffer_Release(in + i);
+    PyBuffer_Release(out), PyBuffer_Release(out + 1);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "step: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+/* ---- a layer of the soft head; the twin is heads.soft.fast.FastHead.observe ---- */
+
+/* layer(z f4 [b, n], panels f4 of [n, H], constants f8 [4, H]: bias, leak, theta, theta_fire; membranes f8, spikes f4
+         [b, H], held f8, fired f4, far f8 [b, H], b, n, H, align) -> the largest |drive|, the largest and the least far */
+static PyObject *layer(PyObject *self, PyObject *args) {
+    Py_buffer in[5], out[3];
+    Py_ssize_t b, n, H;
+    double align, pushed = 0.0, most = 0.0, least_far = INFINITY;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*w*w*w*nnnd", in, in + 1, in + 2, in + 3, in + 4, out, out + 1, out + 2, &b, &n,
+                          &H, &align))
+        return NULL;
+    int64_t width = up_to_lanes(H);
+    int fits = in[0].len == 4 * b * n && in[1].len == 4 * n * width && in[2].len == 32 * H && in[3].len == 8 * b * H &&
+               in[4].len == 4 * b * H && out[0].len == 8 * b * H && out[1].len == 4 * b * H && out[2].len == 8 * b * H;
+    float *sum = fits ? malloc((size_t)(b * width + 1) * sizeof *sum) : NULL;
+    int done = sum != NULL;
+    if (done) {
+        Map map = {n, width, in[1].buf, NULL};
+        const double *bias = in[2].buf, *leak = bias + H, *theta = leak + H, *theta_fire = theta + H;
+        through(&map, in[0].buf, n, b, AS_IT_IS, sum, width);
+        for (int64_t i = 0; i < b * H; i++) {
+            int64_t h = i % H;
+            double drive = sum[i / H * width + h] * align + bias[h];
+            double held = trunc(((const double *)in[3].buf)[i] * leak[h]) + (drive > 0.0 ? drive : 0.0) -
+                          theta[h] * ((const float *)in[4].buf)[i];
+            double above = held - theta_fire[h], far = fabs(above);
+            pushed = fabs(drive) > pushed ? fabs(drive) : pushed;
+            most = far > most ? far : most, least_far = far < least_far ? far : least_far;
+            ((double *)out[0].buf)[i] = held, ((double *)out[2].buf)[i] = far;
+            ((float *)out[1].buf)[i] = above > 0.0;
+        }
+    }
+    free(sum);
+    for (int i = 0; i < 5; i++) PyBuffer_Release(in + i);
+    for (int i = 0; i < 3; i++) PyBuffer_Release(out + i);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "layer: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    return Py_BuildValue("ddd", pushed, most, least_far);
+}
+
+/* ---- statistics of a cloud ---- */
+
+/* Values [n] put in order, byte by byte; `other` is as large. */
+static void sort_values(uint32_t *value, uint32_t *other, int64_t n) {
+    uint32_t count[4][256] = {{0}}, *from = value, *to = other;
+    for (int64_t i = 0; i < n; i++)
+        for (int d = 0; d < 4; d++) count[d][value[i] >> (8 * d) & 255]++;
+    for (int d = 0; d < 4; d++) {
+        if (count[d][value[0] >> (8 * d) & 255] == n) continue; /* all have the same byte here */
+        uint32_t before = 0;
+        for (int b = 0; b < 256; b++) {
+            uint32_t here = count[d][b];
+            count[d][b] = before, before += here;
+        }
+        for (int64_t i = 0; i < n; i++) to[count[d][from[i] >> (8 * d) & 255]++] = from[i];
+        uint32_t *swap = from;
+        from = to, to = swap;
+    }
+    if (from != value) memcpy(value, from, (size_t)n * sizeof *value);
+}
+
+static uint32_t quantile(const uint32_t *ordered, int64_t n, double share) {
+    return ordered[(int64_t)(share * (double)(n - 1))];
+}
+
+/* Points [3, n] in grid steps -> N_SHAPE numbers; the twin is cloud_statistics._shape. */
+static void shape_of(const int32_t *point, int64_t n, uint32_t *value, uint32_t *other, double *out) {
+    static const double shares[5] = {0.0, 0.1, 0.5, 0.9, 1.0}, radii[6] = {0.01, 0.1, 0.25, 0.5, 0.75, 0.9};
+    static const double along_shares[4] = {0.1, 0.5, 0.9, 1.0};
+    static const int pair[6][2] = {{0, 0}, {1, 1}, {2, 2}, {0, 1}, {0, 2}, {1, 2}};
+    const int32_t *x = point, *y = point + n, *z = point + 2 * n, middle = 1 << 15;
+    int32_t low = INT32_MAX, high = INT32_MIN;
+    for (int axis = 0; axis < 3; axis++) {
+        for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(point[axis * n + p] + middle);
+        sort_values(value, other, n);
+        for (int q = 0; q < 5; q++) *out++ = (double)((int32_t)quantile(value, n, shares[q]) - middle) / 16384.0;
+        if (axis == 1) low = (int32_t)value[0] - middle, high = (int32_t)value[n - 1] - middle;
+    }
+    for (int with_y = 1; with_y >= 0; with_y--) {
+        for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(x[p] * x[p] + z[p] * z[p] + with_y * y[p] * y[p]);
+        sort_values(value, other, n);
+        for (int q = 0; q < 6; q++) *out++ = sqrt((double)quantile(value, n, radii[q])) / 16384.0;
+    }
+    double moment[6];
+    for (int e = 0; e < 6; e++) {
+        int64_t sum = 0;
+        for (int64_t p = 0; p < n; p++) sum += (int64_t)point[pair[e][0] * n + p] * point[pair[e][1] * n + p];
+        *out++ = moment[e] = (double)sum / ((double)n * 268435456.0);
+    }
+    double xx = moment[0], yy = moment[1], zz = moment[2], xy = moment[3], xz = moment[4], yz = moment[5];
+    double volume = xx * (yy * zz - yz * yz) - xy * (xy * zz - yz * xz) + xz * (xy * yz - yy * xz);
+    double size = (xx + yy + zz) / 3.0, across = (xx - zz) / 2.0, half = (xx + zz) / 2.0;
+    double apart = sqrt(across * across + xz * xz);
+    *out++ = sqrt(sqrt((volume > 0.0 ? volume : 0.0) / (size * size * size)));
+    *out++ = sqrt(half + apart);
+    *out++ = sqrt(half - apart > 0.0 ? half - apart : 0.0);
+    *out++ = sqrt(xy * xy + yz * yz);
+    double along = across >= 0.0 ? across + apart : fabs(xz), aside = across >= 0.0 ? xz : apart - across;
+    if (across < 0.0 && xz < 0.0) aside = -aside;
+    double length = sqrt(along * along + aside * aside);
+    double cosine = length > 0.0 ? along / length : 1.0, sine = length > 0.0 ? aside / length : 0.0;
+    for (int side = 0; side < 2; side++) {
+        for (int64_t p = 0; p < n; p++) {
+            double a = side ? cosine * z[p] : cosine * x[p], b = side ? sine * x[p] : sine * z[p];
+            float far = (float)fabs(side ? a - b : a + b);
+            memcpy(value + p, &far, sizeof far); /* bits of numbers above 0 are in the order of the numbers */
+        }
+        sort_values(value, other, n);
+        for (int q = 0; q < 4; q++) {
+            uint32_t bits = quantile(value, n, along_shares[q]);
+            float far;
+            memcpy(&far, &bits, sizeof far);
+            *out++ = (double)(far / 16384.0f);
+        }
+    }
+    int64_t count[STOREYS] = {0}, square[STOREYS] = {0}, part[24] = {0}, empty = 0, most = 0;
+    int32_t tall = high - low > 1 ? high - low : 1;
+    for (int64_t p = 0; p < n; p++) {
+        int32_t storey = (y[p] - low) * STOREYS / tall, ax = abs(x[p]), ay = abs(y[p]), az = abs(z[p]);
+        if (storey > STOREYS - 1) storey = STOREYS - 1;
+        count[storey]++, square[storey] += x[p] * x[p] + z[p] * z[p];
+        int axis = az > (ay > ax ? ay : ax) ? 2 : ay > ax;
+        part[axis * 8 + (x[p] > 0) * 4 + (y[p] > 0) * 2 + (z[p] > 0)]++;
+    }
+    for (int i = 0; i < STOREYS; i++) {
+        out[i] = (double)count[i] / (double)n;
+        out[STOREYS + i] = sqrt((double)square[i] / (double)(count[i] > 1 ? count[i] : 1)) / 16384.0;
+    }
+    for (int i = 0; i < 24; i++) {
+        empty += (double)part[i] / (double)n < 0.002;
+        most = part[i] > most ? part[i] : most;
+    }
+    out[2 * STOREYS] = (double)empty / 24.0;
+    out[2 * STOREYS + 1] = (double)most / (double)n;
+}
+
+/* shape(points i4 [3, n], out f8 [N_SHAPE], n): coordinates within +-2^15. */
+static PyObject *shape(PyObject *self, PyObject *args) {
+    Py_buffer points, out;
+    Py_ssize_t n;
+    if (!PyArg_ParseTuple(args, "y*w*n", &points, &out, &n)) return NULL;
+    int fits = n >= 1 && points.len == 12 * n && out.len == 8 * N_SHAPE;
+    uint32_t *value = fits ? malloc((size_t)(2 * n) * sizeof *value) : NULL;
+    int done = value != NULL;
+    if (done) shape_of(points.buf, n, value, value + n, out.buf);
+    free(value);
+    PyBuffer_Release(&points), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "shape: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+/* The most of ascending values [n] within one width. */
+static int64_t fullest(const uint32_t *ordered, int64_t n, uint32_t width) {
+    int64_t most = 0, end = 0;
+    for (int64_t start = 0; start < n; start++) {
+        while (end < n && ordered[end] <= ordered[start] + width) end++;
+        most = end - start > most ? end - start : most;
+    }
+    return most;
+}
+
+/* layers(points i4 [3, n], out f8 [8], n, thin, thicker): shares of the points in layers of these widths. */
+static PyObject *layers(PyObject *self, PyObject *args) {
+    Py_buffer points, out;
+    Py_ssize_t n;
+    int thin, thicker;
+    if (!PyArg_ParseTuple(args, "y*w*nii", &points, &out, &n, &thin, &thicker)) return NULL;
+    int fits = n >= 1 && points.len == 12 * n && out.len == 64;
+    uint32_t *value = fits ? malloc((size_t)(2 * n) * sizeof *value) : NULL;
+    int done = value != NULL;
+    for (int axis = 0; done && axis < 3; axis++) {
+        double *to = out.buf;
+        for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(((const int32_t *)points.buf)[axis * n + p] + (1 << 15));
+        sort_values(value, value + n, n);
+        if (axis != 1) to[axis ? 7 : 6] = (double)fullest(value, n, (uint32_t)thin) / (double)n;
+        for (int which = 0; axis == 1 && which < 2; which++, to += 3) {
+            uint32_t width = (uint32_t)(which ? thicker : thin);
+            int64_t low = 0, high = 0;
+            for (int64_t p = 0; p < n; p++) low += value[p] <= value[0] + width, high += value[p] + width >= value[n - 1];
+            to[0] = (double)fullest(value, n, width) / (double)n;
+            to[1] = (double)low / (double)n, to[2] = (double)high / (double)n;
+        }
+    }
+    free(value);
+    PyBuffer_Release(&points), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "layers: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+/* spans(points i4 [3, n], members u2 [G, K], out f8 [3, G], n, G, K): of each group the squared distance of its last
+   point, how far its middle lies to one side, squared, in units of that, and how far it leans. */
+static PyObject *spans(PyObject *self, PyObject *args) {
+    Py_buffer points, members, out;
+    Py_ssize_t n, G, K;
+    if (!PyArg_ParseTuple(args, "y*y*w*nnn", &points, &members, &out, &n, &G, &K)) return NULL;
+    int fits = K >= 1 && points.len == 12 * n && members.len == 2 * G * K && out.len == 24 * G, within = 1;
+    for (int64_t g = 0; fits && within && g < G; g++) {
+        const uint16_t *member = (const uint16_t *)members.buf + g * K;
+        const int32_t *x = points.buf, *y = x + n, *z = y + n;
+        double *to = (double *)out.buf + g, mx = 0, my = 0, mz = 0, xy = 0, zy = 0, all = 0, reach = 0, k = (double)K;
+        for (int64_t i = 0; i < K && (within = member[i] < n); i++) {
+            double dx = x[member[i]] - x[member[0]], dy = y[member[i]] - y[member[0]], dz = z[member[i]] - z[member[0]];
+            mx += dx, my += dy, mz += dz, xy += dx * dy, zy += dz * dy;
+            reach = dx * dx + dy * dy + dz * dz, all += reach;
+        }
+        double middle = mx * mx + my * my + mz * mz, every = k * all - middle, along = k * xy - mx * my;
+        double across = k * zy - mz * my;
+        to[0] = reach;
+        to[G] = middle / (k * k * (reach > 1.0 ? reach : 1.0));
+        to[2 * G] = sqrt(along * along + across * across) / (every > 1.0 ? every : 1.0);
+    }
+    PyBuffer_Release(&points), PyBuffer_Release(&members), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "spans: sizes do not fit");
+    if (!within) return PyErr_Format(PyExc_IndexError, "spans: a group has a point that is not there");
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"exp", exp_py, METH_VARARGS, NULL},
+    {"tanh", tanh_py, METH_VARARGS, NULL},
+    {"normalise_int", normalise_int, METH_VARARGS, NULL},
+    {"layer", layer, METH_VARARGS, NULL},
+    {"step", step, METH_VARARGS, NULL},
+    {"layers", layers, METH_VARARGS, NULL},
+    {"spans", spans, METH_VARARGS, NULL},
+    {"shape", shape, METH_VARARGS, NULL},
+    {"groups", groups, METH_VARARGS, NULL},
+    {"descriptors", descriptors, METH_VARARGS, NULL},
+    {"embed", embed, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernels(void) {
+    PyObject *made = PyModule_Create(&module);
+    choose_processor();
+    if (made && PyModule_AddIntConstant(made, "VERSION", VERSION) < 0) Py_CLEAR(made);
+    return made;
+}
