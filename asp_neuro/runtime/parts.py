@@ -18,7 +18,7 @@ from asp_neuro.data.iou import class_mean, instance_ious
 from asp_neuro.errors import InputError
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.points import NONE, PartAnswer, PointRule, answer_points
-from asp_neuro.report import progress
+from asp_neuro.report import progress, say
 from asp_neuro.runtime import deployment
 from asp_neuro.runtime.deployment import Deployed
 from asp_neuro.runtime.machine import BATCH, FAST, Machine
@@ -147,11 +147,27 @@ def choose_exit(deployed: Deployed, validation: PartSamples) -> tuple[float | No
     for tau in np.unique(np.quantile(margins[:-1], np.linspace(0.01, 0.999, EXITS))):
         crossed = margins > tau
         stop = np.where(crossed.any(axis=0), crossed.argmax(axis=0), budget - 1)
-        iou = float(ious[stop, np.arange(len(stop))].mean())
-        rows.append({"tau": float(tau), "looks": float(stop.mean() + 1.0), "miou": iou})
+        own = ious[stop, np.arange(len(stop))]
+        iou, ahead = float(own.mean()), own - _at_fixed(ious, float(stop.mean() + 1.0))
+        error = float(ahead.std() / np.sqrt(len(ahead)))
+        rows.append({"tau": float(tau), "looks": float(stop.mean() + 1.0), "miou": iou,
+                     "ahead": float(ahead.mean()), "error": error})  # fmt: skip
         if iou >= full - KEEPS and (best is None or rows[-1]["looks"] < best["looks"]):
             best = rows[-1]
+    if best is not None:
+        say(
+            f"exit on validation: {best['looks']:.2f} looks on average, mIoU {100.0 * best['miou']:.2f} % "
+            f"(full budget {100.0 * full:.2f} %); ahead of a fixed number of looks by {100.0 * best['ahead']:.2f} "
+            f"(paired standard error {100.0 * best['error']:.2f})"
+        )
     return (None if best is None else best["tau"]), rows
+
+
+def _at_fixed(ious: np.ndarray, looks: float) -> np.ndarray:
+    """IoUs [T, n] -> [n] after a fixed number of looks; between two whole ones, a mixture of both."""
+    low = int(looks)
+    rest = looks - low
+    return np.asarray((1.0 - rest) * ious[low - 1] + rest * ious[min(low, len(ious) - 1)])
 
 
 def full_budget(
