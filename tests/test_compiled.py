@@ -11,7 +11,10 @@ import pytest
 import specs
 
 from asp_neuro import compiled
+from asp_neuro.grid import arithmetic
+from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.mixer import Mixer
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.scenes.cloud import GRID, Chunking, Chunks, cut, descriptors
 from asp_neuro.scenes.cloud_statistics import statistics
@@ -96,12 +99,16 @@ def test_tokens_are_the_same_to_the_bit(monkeypatch, kind, parts):
     rng = np.random.default_rng(3)
     scene = specs.random_scene(rng, **parts)
     encoder, scenes = scene.encoder(), cut(clouds(kind, rng, scene.chunking.n_points), scene.chunking)
-    n, n_groups = scenes.members.shape[:2]
+    every = np.array([0, 2, 1])
 
-    def tokens() -> bytes:
+    def tokens() -> list[bytes]:
         view = encoder.view(scenes)
-        encoder.encode(view, np.arange(n * n_groups))
-        return view.tokens.tobytes()
+        places = [np.full(3, place) for place in range(scenes.n_chunks)]
+        return [
+            *(view.embed(every, place).tobytes() for place in places),
+            view.tokens.tobytes(),
+            str(view.macs).encode(),
+        ]
 
     mine, its = both(monkeypatch, tokens)
     assert mine == its
@@ -115,6 +122,63 @@ def test_statistics_are_the_same_to_the_bit(monkeypatch, kind, n_points):
     scenes = cut(raw, Chunking(n_points, 2, 2, 2))
     mine, its = both(monkeypatch, lambda: statistics(scenes))
     assert mine.tobytes() == its.tobytes()
+
+
+@needs_kernels
+def test_exp_tanh_and_layer_norm_are_the_same_to_the_bit(monkeypatch):
+    rng = np.random.default_rng(0)
+    ends = [0.0, -0.0, -60.0, -61.0, -1e300, -np.inf, -1e-300]
+    below = np.concatenate([-np.exp(rng.normal(0.0, 5.0, 20_000)), ends])
+    either = np.concatenate([rng.normal(0.0, 3.0, 20_000), ends, np.negative(ends)])
+    whole = rng.integers(-(2**17), 2**17, (50, 160))
+    whole[0], whole[1] = 0, 5
+    gain, bias = rng.normal(size=(2, 160))
+    for what in (
+        lambda: arithmetic.exp(below),
+        lambda: arithmetic.tanh(either),
+        lambda: arithmetic.normalise_int(whole, gain, bias, 7),
+        lambda: arithmetic.normalise_int(whole.astype(np.float64), gain, bias, 0),
+    ):
+        mine, its = both(monkeypatch, what)
+        assert mine.tobytes() == its.tobytes()
+
+
+@needs_kernels
+@pytest.mark.parametrize("width", [16, 17, 64])
+def test_a_mixer_carries_the_same_to_the_bit(monkeypatch, width):
+    rng = np.random.default_rng(width)
+    mixer = Mixer(specs.random_mixer(rng, width))
+    embeddings = rng.integers(-127, 256, (30, 3, width)).astype(np.float32)
+    embeddings[0] = 0.0
+
+    def told() -> bytes:
+        carry, out = mixer.start(3), b""
+        for embedding in embeddings:
+            drive_int, carry = mixer.step(carry, embedding)
+            out += drive_int.tobytes() + carry.tobytes()
+        return out
+
+    mine, its = both(monkeypatch, told)
+    assert mine == its
+
+
+@needs_kernels
+@pytest.mark.parametrize("scale", [1.0, 300.0])  # the second saturates
+@pytest.mark.parametrize("seed", range(8))
+def test_a_head_fires_the_same_to_the_bit(monkeypatch, seed, scale):
+    rng = np.random.default_rng(seed)
+    width, n_neurons = (int(n) for n in rng.integers(3, 40, 2))
+    head = specs.random_head(rng, width, n_neurons, 1 + seed % 3)
+    drives = np.clip(specs.random_drives(rng, 12, 4, width) * scale, -32767, 32767).astype(np.float64)
+
+    def told() -> list[object]:
+        engine = FastHead(head, None if scale > 1.0 else np.full(width, 2000.0), 12)
+        engine.start(4)
+        seen = [(engine.observe(drive).tobytes(), engine.hit.tobytes()) for drive in drives]
+        return [*seen, engine.n_overflows, *(spikes.tobytes() for spikes in engine.spikes)]
+
+    mine, its = both(monkeypatch, told)
+    assert mine == its
 
 
 @needs_kernels

@@ -286,3 +286,17 @@ def test_levels_outside_the_unit_interval_are_refused(bad):
 
 def test_the_step_is_the_constant_of_the_online_newton_step():
     assert pytest.approx(2.2188010, abs=1e-7) == monitor.STEP
+
+
+def test_losses_between_0_and_1_are_bet_against_too():
+    quiet = monitor.update_all(monitor.start("m", 0.1, what=monitor.LOSSES), [0.05, 0.2, 0.0] * 200)
+    assert quiet.alarm_at is None
+    assert quiet.total == pytest.approx(50.0)
+    assert "8.3 % of the accepted points were wrong on average" in monitor.message(quiet)
+    loud = monitor.update_all(monitor.start("m", 0.1, what=monitor.LOSSES), [0.3, 0.1, 0.25] * 200)
+    assert loud.alarm_at is not None
+    assert monitor.MonitorState.from_dict(loud.to_dict()) == loud
+    with pytest.raises(UsageError, match="outside"):
+        monitor.update(quiet, 1.5)
+    with pytest.raises(UsageError, match="neither wrong nor right"):
+        monitor.update(monitor.start("m", 0.1), 0.5)

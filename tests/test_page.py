@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import io
 import json
 import re
 import shutil
@@ -232,17 +234,17 @@ def test_run_writes_a_page_of_a_data_set(cli, tmp_path):
 
 def test_many_targets_have_a_bar_for_each_label_and_points_keep_theirs():
     labels = np.array([[0, 0, 1], [1, 1, 1]])
-    assert pictures.many_targets(labels, np.zeros((2, 3, 2))).tolist() == [
+    assert pictures.many_targets(labels, 2).tolist() == [
         pytest.approx([2 / 3, 1 / 3]),
         [0.0, 1.0],
     ]
     perceiver = specs.random_perceiver(np.random.default_rng(0))
     chunks = perceiver.scenes(specs.random_clouds(np.random.default_rng(1), 1))
     n = chunks.coordinates().shape[1]
-    told = pictures.cloud(chunks, 0, np.array([0, 1]), np.arange(2 * n).reshape(2, n))
+    told = pictures.cloud(None, chunks, 0, np.array([0, 1]), np.arange(2 * n).reshape(2, n))
     assert len(told["labels"]) == 2
     assert len(told["labels"][0]) == len(told["seen"])
-    assert "labels" not in pictures.cloud(chunks, 0, np.array([0]), None)
+    assert "labels" not in pictures.cloud(None, chunks, 0, np.array([0]), None)
 
 
 def test_a_kind_without_a_picture_is_passed_over_with_a_word(monkeypatch):
@@ -269,3 +271,19 @@ def test_the_commands_of_a_page_are_commands(page):
     assert len(commands) >= 6
     for command in commands:
         build_parser().parse_args(shlex.split(command)[1:])
+
+
+def test_an_image_is_a_png_with_its_fixations():
+    from types import SimpleNamespace
+
+    from asp_neuro.scenes.image import Gaze, Images
+
+    how = Gaze()
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 1, 60, 60)).astype(np.uint8)
+    told = pictures.image(SimpleNamespace(gaze=how), Images(pixels), 1, np.array([0, 24]), None)
+    assert (told["fixations"], told["windows"]) == (how.centres[[0, 24]].tolist(), [12, 24, 48])
+    image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+    file = io.BytesIO(base64.b64decode(told["pixels"].partition(",")[2]))
+    assert np.array_equal(np.rint(255 * image.imread(file)), pixels[1, 0])
+    coloured = np.random.default_rng(1).integers(0, 256, (4, 5, 3)).astype(np.uint8)
+    assert np.array_equal(np.rint(255 * image.imread(io.BytesIO(pictures.png(coloured)))), coloured)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import specs
 
+import asp_neuro
 from asp_neuro.bundle import Bundle, write
 from asp_neuro.certify.part_promise import PartPromise
 from asp_neuro.certify.points import PointRecording, certify_points, plan_points, promise_shapes
 from asp_neuro.cli.main import main
 from asp_neuro.data.iou import class_mean, instance_ious
 from asp_neuro.data.parts import Catalogue
-from asp_neuro.errors import InputError
+from asp_neuro.errors import InputError, UsageError
 from asp_neuro.model.episode import episodes, play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver, really_equal
@@ -186,10 +187,10 @@ def false_proofs(seeds: range, n: int) -> tuple[int, int, int]:
             if not ours.proven.any():
                 continue
             proven += 1
-            view = model.encoder.view(scenes)
+            view = model.encoder.view(scenes[row : row + 1])
             for place in theirs.order:
-                view.embed(np.array([row]), np.array([place]))
-            labels = model.task.points(last[row], view, row, asked[row], int(theirs.label)).argmax(axis=1)
+                view.embed(np.array([0]), np.array([place]))
+            labels = model.task.points(last[row], view, 0, asked[row], int(theirs.label)).argmax(axis=1)
             wrong += (not really_equal(answers[row], theirs)) or bool((labels != ours.labels)[ours.proven].any())
     return total, proven, wrong
 
@@ -268,6 +269,17 @@ def test_without_a_category_the_model_answers_it(bundle, tmp_path, capsys):
     answer = json.loads(capsys.readouterr().out)["answers"][0]
     assert not answer["category_given"]
     assert answer["class"] in ("kind 0", "kind 1")
+
+
+def test_python_labels_every_row_and_says_which_are_accepted(bundle, tmp_path):
+    model, cloud = asp_neuro.load(str(bundle)), np.loadtxt(tmp_path / "cloud.xyz")
+    told = model(cloud, category="kind 0")
+    assert told.labels.shape == told.accepted.shape == (150,)
+    assert not told.accepted.any()  # nothing is promised
+    cloud[7] = np.nan
+    assert model(cloud, drop_invalid=True, category="kind 0").labels[7] == -1
+    with pytest.raises(UsageError, match="no category"):
+        model(cloud, category="mug")
 
 
 @pytest.mark.parametrize(

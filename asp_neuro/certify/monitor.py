@@ -17,6 +17,8 @@ risk as a whole is as promised. Data sets are therefore fed in a shuffled order 
 which stretch the wealth was made. A cloud counts once: a second label of the same points is no news (`feed`).
 
 The same bet, with Z = 1 for a cloud that is not familiar and alpha the largest share of such clouds, needs no labels.
+For points Z is a loss in [0, 1], the share of wrong points among a shape's accepted ones: nothing in the proof asks it
+to be 0 or 1. `n_wrong` then counts the losses above alpha.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from asp_neuro.certify.bounds import percent
 from asp_neuro.errors import InputError, UsageError
 
 STEP = 2 / (2 - math.log(3))
-WRONG, UNFAMILIAR = WATCHED = ("wrong", "unfamiliar")  # what Z = 1 says
+WRONG, UNFAMILIAR, LOSSES = WATCHED = ("wrong", "unfamiliar", "losses")  # what Z = 1 says, or that Z is a loss
 UNFAMILIAR_SHARE = 0.02  # twice the 1 % that familiarity allows: its threshold comes from a draw of its own
 REMEMBERED = 65_536  # clouds that are known again; the oldest are forgotten first
 MARK = 8  # bytes of a remembered cloud's hash
@@ -81,6 +83,7 @@ class MonitorState:
     low_wrong: int = plain.later(0)
     alarm_wrong: int | None = plain.later(None)  # up to the alarm; None too where an earlier version raised it
     repeats: int = plain.later(0)  # clouds that were not counted, because they had been
+    total: float = plain.later(0.0)  # of all losses, where Z is a loss
     seen: str = plain.later("")  # the last REMEMBERED clouds, MARK bytes of a hash each, in base64
 
     def __post_init__(self) -> None:
@@ -142,9 +145,18 @@ def start(model_sha256: str, alpha: float, level: float = 0.05, what: str = WRON
     return MonitorState(model_sha256, float(alpha), float(level), 0, 0, *OPENING, alarm_at=None, what=what)
 
 
-def update(state: MonitorState, wrong: bool) -> MonitorState:
-    """One more labelled certified answer."""
-    after = bet(Bet(state.eta, state.curvature, state.log_wealth), bool(wrong), state.alpha)
+def update(state: MonitorState, wrong: float) -> MonitorState:
+    """One more labelled certified answer: wrong or not, or a loss in [0, 1] where losses are watched."""
+    loss = float(wrong)
+    if state.what == LOSSES:
+        if not 0.0 <= loss <= 1.0:
+            raise UsageError(f"monitor: a loss of {loss} is outside [0, 1]")
+        wrong = loss > state.alpha
+    elif loss not in (0.0, 1.0):
+        raise UsageError(
+            f"monitor: {loss} is neither wrong nor right; a monitor of losses is started with what='losses'"
+        )
+    after = bet(Bet(state.eta, state.curvature, state.log_wealth), loss, state.alpha)
     n, n_wrong, log_wealth = state.n + 1, state.n_wrong + bool(wrong), float(after.log_wealth)
     quiet = state.alarm_at is None
     rung = quiet and log_wealth >= -math.log(state.level)
@@ -153,6 +165,7 @@ def update(state: MonitorState, wrong: bool) -> MonitorState:
         state,
         n=n,
         n_wrong=n_wrong,
+        total=state.total + loss if state.what == LOSSES else state.total,
         eta=float(after.eta),
         curvature=float(after.curvature),
         log_wealth=log_wealth,
@@ -164,14 +177,14 @@ def update(state: MonitorState, wrong: bool) -> MonitorState:
     )
 
 
-def update_all(state: MonitorState, wrong: Iterable[bool]) -> MonitorState:
+def update_all(state: MonitorState, wrong: Iterable[float]) -> MonitorState:
     """Labels in the order in which they came."""
     for one in wrong:
         state = update(state, one)
     return state
 
 
-def feed(state: MonitorState, hashes: Sequence[str], wrong: Sequence[bool]) -> MonitorState:
+def feed(state: MonitorState, hashes: Sequence[str], wrong: Sequence[float]) -> MonitorState:
     """The same for clouds that have a hash: one that was counted before is passed over."""
     before, seen = state, state.seen
     marks = dict.fromkeys(_marks(seen))  # in the order in which they came
@@ -226,6 +239,12 @@ def _quiet(state: MonitorState) -> str:
             f"No alarm: {state.n_wrong} of {state.n} clouds were unfamiliar ({share}); "
             f"up to {percent(state.alpha)} are expected of clouds like the known ones."
         )
+    if state.what == LOSSES:
+        mean = f"{100.0 * state.total / state.n:.1f} %" if state.n else "-"
+        return (
+            f"No alarm: of {state.n} labelled shapes {mean} of the accepted points were wrong on average; "
+            f"that does not prove that the promise of {percent(state.alpha)} is kept."
+        )
     return (
         f"No alarm: {state.n_wrong} of {state.n} labelled certified answers were wrong ({share}); "
         f"that does not prove that the promise of {percent(state.alpha)} is kept."
@@ -234,13 +253,20 @@ def _quiet(state: MonitorState) -> str:
 
 def _alarm(state: MonitorState) -> str:
     """The stretch, what it says, all labels so far, and what to do."""
-    unit, called = ("cloud", "unfamiliar") if state.what == UNFAMILIAR else ("label", "wrong")
+    words = {UNFAMILIAR: ("cloud", "unfamiliar"), LOSSES: ("shape", f"above {percent(state.alpha)}")}
+    unit, called = words.get(state.what, ("label", "wrong"))
     when = f"ALARM, raised at {unit} {state.alarm_at}"
     if state.alarm_wrong is not None and state.alarm_at is not None:
         length, wrong = state.alarm_at - state.low_at, state.alarm_wrong - state.low_wrong
         share = _share(wrong, length)
         when += f": of {unit}s {state.low_at + 1} to {state.alarm_at}, {wrong} of {length} were {called} ({share})"
     limit = percent(state.alpha)
+    if state.what == LOSSES:
+        return (
+            f"{when}; where the mean loss is at most {limit} at any time, an alarm ever comes with a chance of at most "
+            f"{percent(state.level)}. Over all {state.n} shapes the mean loss is "
+            f"{100.0 * state.total / state.n:.1f} %: calibrate again on shapes like those seen now."
+        )
     meant = (
         f"where at most {limit} are {called} at any time, an alarm ever comes with a chance of at most "
         f"{percent(state.level)}. "

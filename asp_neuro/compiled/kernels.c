@@ -1,4 +1,4 @@
-/* What takes too many calls of numpy for one cloud: groups, descriptors and tokens. Each function has a twin in numpy
+/* What takes too many calls of numpy for one cloud: groups, descriptors, embeddings and so on. Each function has a twin in numpy
    (asp_neuro/compiled/__init__.py says where), and tests hold the two together bit by bit.
 
    Whole numbers throughout; real ones (double) only where docs/integers.md names them, one operation after another, so
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 3 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 8 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -23,6 +23,81 @@ enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_M
 #define FOR_EACH_PROCESSOR
 #define FUSED
 #endif
+
+/* ---- exp, tanh and LayerNorm: the twins are in grid/arithmetic.py, where the constants are explained ---- */
+
+static inline __attribute__((always_inline)) double exp_of(double x) {
+    double held = x < -60.0 ? -60.0 : x, whole = rint(held * 1.4426950408889634), out;
+    int64_t exponent = (int64_t)whole + 1023;
+    double scale;
+    held -= whole * 6.93147180369123816490e-01;
+    held -= whole * 1.90821492927058770002e-10;
+    out = held * (1.0 / 3628800.0) + 1.0 / 362880.0;
+    out = out * held + 1.0 / 40320.0;
+    out = out * held + 1.0 / 5040.0;
+    out = out * held + 1.0 / 720.0;
+    out = out * held + 1.0 / 120.0;
+    out = out * held + 1.0 / 24.0;
+    out = out * held + 1.0 / 6.0;
+    out = out * held + 0.5;
+    out = out * held + 1.0;
+    out = out * held + 1.0;
+    exponent = (int64_t)((uint64_t)exponent << 52);
+    memcpy(&scale, &exponent, sizeof scale); /* 2^whole */
+    return out * scale;
+}
+
+FOR_EACH_PROCESSOR
+static void exp_all(const double *x, double *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) out[i] = exp_of(x[i]);
+}
+
+FOR_EACH_PROCESSOR
+static void tanh_all(const double *z, double *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        double decay = exp_of(fabs(z[i]) * -2.0), near = (1.0 - decay) / (decay + 1.0);
+        out[i] = copysign(rint(near * 1073741824.0) * (1.0 / 1073741824.0), z[i]);
+    }
+}
+
+/* Whole numbers [n, width] -> their LayerNorm; `more` is what stands under the root besides. */
+FOR_EACH_PROCESSOR
+static void normalise_all(const int64_t *x, const double *gain, const double *bias, double *out, int64_t n, int64_t width,
+                          double more) {
+    for (int64_t r = 0; r < n; r++, x += width, out += width) {
+        int64_t total = 0, squares = 0;
+        for (int64_t i = 0; i < width; i++) total += x[i], squares += x[i] * x[i];
+        double root = sqrt((double)(width * squares - total * total) + more);
+        for (int64_t i = 0; i < width; i++) out[i] = (double)(width * x[i] - total) / root * gain[i] + bias[i];
+    }
+}
+
+/* exp(x f8 [n], out f8 [n]) and tanh: numbers, none of them NaN */
+static PyObject *each(PyObject *args, void (*all)(const double *, double *, int64_t)) {
+    Py_buffer x, out;
+    if (!PyArg_ParseTuple(args, "y*w*", &x, &out)) return NULL;
+    int fits = x.len == out.len && x.len % 8 == 0;
+    if (fits) all(x.buf, out.buf, x.len / 8);
+    PyBuffer_Release(&x), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "exp, tanh: sizes do not fit");
+    Py_RETURN_NONE;
+}
+
+static PyObject *exp_py(PyObject *self, PyObject *args) { return each(args, exp_all); }
+static PyObject *tanh_py(PyObject *self, PyObject *args) { return each(args, tanh_all); }
+
+/* normalise_int(x i8 [n, width], gain f8 [width], bias f8 [width], out f8 [n, width], n, width, more) */
+static PyObject *normalise_int(PyObject *self, PyObject *args) {
+    Py_buffer x, gain, bias, out;
+    Py_ssize_t n, width;
+    double more;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*nnd", &x, &gain, &bias, &out, &n, &width, &more)) return NULL;
+    int fits = x.len == 8 * n * width && out.len == x.len && gain.len == 8 * width && bias.len == gain.len;
+    if (fits) normalise_all(x.buf, gain.buf, bias.buf, out.buf, n, width, more);
+    PyBuffer_Release(&x), PyBuffer_Release(&gain), PyBuffer_Release(&bias), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "normalise_int: sizes do not fit");
+    Py_RETURN_NONE;
+}
 
 /* ---- groups: farthest points, the nearest points of each, chunks ---- */
 
@@ -75,12 +150,19 @@ static void least(int64_t *key, int64_t n, int64_t k, uint16_t *out) {
 }
 
 /* The k nearest of n points, nearest first, ties to the lower index. */
+FOR_EACH_PROCESSOR
 static void nearest_points(const int32_t *square, int64_t n, int64_t k, int32_t *scratch, int64_t *key, uint16_t *out) {
     int32_t limit = reach(square, n, k, scratch);
     int64_t found = 0;
-    for (int64_t p = 0; p < n; p++) {
-        key[found] = ((int64_t)square[p] << POINT_BITS) | p;
-        found += square[p] <= limit;
+    for (int64_t start = 0, end; start < n; start = end) {
+        int32_t closest = INT32_MAX;
+        end = start + LANES < n ? start + LANES : n;
+        for (int64_t p = start; p < end; p++) closest = square[p] < closest ? square[p] : closest;
+        if (closest > limit) continue; /* as most: points are sorted, and neighbours stand together */
+        for (int64_t p = start; p < end; p++) {
+            key[found] = ((int64_t)square[p] << POINT_BITS) | p;
+            found += square[p] <= limit;
+        }
     }
     least(key, found, k, out);
 }
@@ -202,7 +284,7 @@ static PyObject *descriptors(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* ---- tokens: the encoder of a group ---- */
+/* ---- embed: the encoder of groups, and the largest of each chunk ---- */
 
 /* A map: panels [width / LANES] of weights [n_in, LANES]; and what is added to its sums, [width], or NULL. */
 typedef struct {
@@ -288,77 +370,252 @@ static int edges_of(const int16_t (*point)[3], int64_t n_points, const uint16_t 
     return 1;
 }
 
-/* tokens(points i2 [n, P, 3], members u2 [n, G, K], group i8 [m], weights f4, tokens f4 [n G, w], n, P, G, K, m,
-          e1, e2, t, w): the tokens of these groups, numbered through, into their rows; weights as `packed` has them. */
-static PyObject *tokens(PyObject *self, PyObject *args) {
-    Py_buffer points, members, group, weights, out;
-    Py_ssize_t n, P, G, K, m, e1, e2, t, w;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*nnnnnnnnn", &points, &members, &group, &weights, &out, &n, &P, &G, &K, &m,
-                          &e1, &e2, &t, &w))
+/* An encoder: its maps out of one array, as CloudEncoder.packed makes it, and room for BLOCK groups of K points. */
+typedef struct {
+    Map edge_in, edge_out, token_in, geometry, token_out;
+    const float *scale;
+    float *edge, *hidden, *grouped, *told, *where, *inner, *token;
+} Encoder;
+
+static int64_t up_to_lanes(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
+static const float *take(const float **at, int64_t n) {
+    *at += n;
+    return *at - n;
+}
+
+static Encoder encoder(const float *at, int64_t e1, int64_t e2, int64_t t, int64_t w, int64_t K, float *room) {
+    Encoder net = {.edge_in = {7, up_to_lanes(e1), NULL, NULL}, .edge_out = {e1, up_to_lanes(e2), NULL, NULL},
+                   .token_in = {e2, up_to_lanes(w), NULL, NULL}, .geometry = {t + 1, up_to_lanes(w), NULL, NULL},
+                   .token_out = {w, up_to_lanes(w), NULL, NULL}};
+    const float *free = room;
+    net.edge_in.weight = take(&at, 7 * net.edge_in.width);
+    net.edge_out.weight = take(&at, e1 * net.edge_out.width);
+    net.edge_out.bias = take(&at, net.edge_out.width);
+    net.token_in.weight = take(&at, e2 * net.token_in.width);
+    net.token_in.bias = take(&at, net.token_in.width);
+    net.geometry.weight = take(&at, (t + 1) * net.geometry.width);
+    net.scale = take(&at, net.token_in.width);
+    net.token_out.weight = take(&at, w * net.token_out.width);
+    net.edge = (float *)take(&free, 7 * K);
+    net.hidden = (float *)take(&free, K * net.edge_in.width);
+    net.grouped = (float *)take(&free, BLOCK * net.edge_out.width);
+    net.told = (float *)take(&free, BLOCK * net.geometry.width);
+    net.where = (float *)take(&free, BLOCK * (t + 1));
+    net.inner = (float *)take(&free, BLOCK * net.token_in.width);
+    net.token = (float *)free;
+    return net;
+}
+
+/* The edges of group b of a block to what its token is made of. */
+static void group_to_block(const Encoder *net, int64_t K, int64_t b) {
+    int64_t n_told = net->geometry.n_in;
+    float *where = net->where + b * n_told;
+    through(&net->edge_in, net->edge, 7, K, TO_BYTE, net->hidden, net->edge_in.width);
+    through(&net->edge_out, net->hidden, net->edge_in.width, K, LARGEST, net->grouped + b * net->edge_out.width, 0);
+    memcpy(where, net->edge + 3, 3 * sizeof *where);
+    if (n_told > 4) moments(net->edge, K, where + 3);
+    where[n_told - 1] = 1.0f;
+}
+
+/* `some` groups of a block -> their tokens, [some, width]. */
+static void block_to_tokens(const Encoder *net, int64_t some) {
+    int64_t W = net->token_in.width;
+    through(&net->geometry, net->where, net->geometry.n_in, some, AS_IT_IS, net->told, W);
+    through(&net->token_in, net->grouped, net->edge_out.width, some, AS_IT_IS, net->inner, W);
+    for (int64_t b = 0; b < some; b++) add_geometry(net->inner + b * W, net->told + b * W, net->scale, W);
+    through(&net->token_out, net->inner, W, some, AS_IT_IS, net->token, W);
+}
+
+/* The largest of the tokens [.., w] of a scene's groups in a chunk, [w]. */
+FOR_EACH_PROCESSOR
+static void pool(const float *token, const int8_t *first, const int8_t *second, int64_t place, int64_t G, int64_t w,
+                 float *restrict out) {
+    for (int64_t i = 0; i < w; i++) out[i] = -INFINITY;
+    for (int64_t g = 0; g < G; g++, token += w)
+        if (first[g] == place || second[g] == place)
+            for (int64_t i = 0; i < w; i++) out[i] = token[i] > out[i] ? token[i] : out[i];
+}
+
+/* embed(points i2 [n, P, 3], members u2 [n, G, K], first i1, second i1 [n, G], rows i8, place i8 [b], weights f4,
+         known b1 [n G], tokens f4 [n G, w], pooled f4 [b, w], n, P, G, K, b, e1, e2, t, w) -> groups that were new */
+static PyObject *embed(PyObject *self, PyObject *args) {
+    Py_buffer in[7], out[3];
+    Py_ssize_t n, P, G, K, b, e1, e2, t, w;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*w*w*w*nnnnnnnnn", in, in + 1, in + 2, in + 3, in + 4, in + 5, in + 6, out,
+                          out + 1, out + 2, &n, &P, &G, &K, &b, &e1, &e2, &t, &w))
         return NULL;
-    int64_t E1 = (e1 + LANES - 1) / LANES * LANES, E2 = (e2 + LANES - 1) / LANES * LANES, W = (w + LANES - 1) / LANES * LANES;
+    int64_t E1 = up_to_lanes(e1), E2 = up_to_lanes(e2), W = up_to_lanes(w), n_new = 0;
     int64_t n_weights = 7 * E1 + e1 * E2 + E2 + e2 * W + W + (t + 1) * W + W + w * W;
-    int fits = points.len == 6 * n * P && members.len == 2 * n * G * K && group.len == 8 * m && K >= 1 &&
-               (t == 3 || t == 3 + N_MOMENTS) && weights.len == 4 * n_weights && out.len == 4 * n * G * w;
-    int64_t n_scratch = K * (7 + E1) + BLOCK * (E2 + t + 1 + 3 * W);
-    float *scratch = fits ? malloc((size_t)n_scratch * sizeof *scratch) : NULL;
-    int within = 1;
-    if (scratch) {
-        const float *at = weights.buf;
-        Map edge_in = {7, E1, at, NULL}, edge_out = {e1, E2, at += 7 * E1, at + e1 * E2};
-        Map token_in = {e2, W, at += e1 * E2 + E2, at + e2 * W}, geometry = {t + 1, W, at += e2 * W + W, NULL};
-        const float *scale = at += (t + 1) * W;
-        Map token_out = {w, W, at += W, NULL};
-        float *edge = scratch, *hidden = edge + 7 * K, *grouped = hidden + K * E1, *told = grouped + BLOCK * E2;
-        float *where = told + BLOCK * W, *inner = where + BLOCK * (t + 1), *token = inner + BLOCK * W;
-        for (int64_t start = 0; within && start < m; start += BLOCK) {
-            int64_t some = m - start < BLOCK ? m - start : BLOCK;
-            const int64_t *number = (const int64_t *)group.buf + start;
-            for (int64_t b = 0; within && b < some; b++) {
-                within = number[b] >= 0 && number[b] < n * G &&
-                         edges_of((const int16_t(*)[3])points.buf + number[b] / G * P, P,
-                                  (const uint16_t *)members.buf + number[b] * K, K, edge);
-                if (!within) break;
-                through(&edge_in, edge, 7, K, TO_BYTE, hidden, E1);
-                through(&edge_out, hidden, E1, K, LARGEST, grouped + b * E2, 0);
-                memcpy(where + b * (t + 1), edge + 3, 3 * sizeof *edge);
-                if (t > 3) moments(edge, K, where + b * (t + 1) + 3);
-                where[b * (t + 1) + t] = 1.0f;
+    int fits = in[0].len == 6 * n * P && in[1].len == 2 * n * G * K && in[2].len == n * G && in[3].len == n * G &&
+               in[4].len == 8 * b && in[5].len == 8 * b && in[6].len == 4 * n_weights && out[0].len == n * G &&
+               out[1].len == 4 * n * G * w && out[2].len == 4 * b * w && K >= 1 && (t == 3 || t == 3 + N_MOMENTS);
+    int64_t n_room = K * (7 + E1) + BLOCK * (E2 + t + 1 + 3 * W);
+    float *room = fits ? malloc((size_t)n_room * sizeof *room) : NULL, *token = out[1].buf;
+    const int8_t *first = in[2].buf, *second = in[3].buf;
+    const int64_t *row = in[4].buf, *place = in[5].buf;
+    int8_t *known = out[0].buf;
+    int within = room != NULL;
+    if (within) {
+        Encoder net = encoder(in[6].buf, e1, e2, t, w, K, room);
+        int64_t number[BLOCK], some = 0;
+        for (int64_t i = 0; within && i < b * G; i++) {
+            int64_t cloud = row[i / G], at = cloud * G + i % G;
+            within = cloud >= 0 && cloud < n;
+            if (within && !known[at] && (first[at] == place[i / G] || second[at] == place[i / G])) {
+                const int16_t(*point)[3] = (const int16_t(*)[3])in[0].buf + cloud * P;
+                within = edges_of(point, P, (const uint16_t *)in[1].buf + at * K, K, net.edge);
+                if (within) group_to_block(&net, K, some), number[some++] = at, known[at] = 1, n_new++;
             }
-            if (!within) break;
-            through(&geometry, where, t + 1, some, AS_IT_IS, told, W);
-            through(&token_in, grouped, E2, some, AS_IT_IS, inner, W);
-            for (int64_t b = 0; b < some; b++) add_geometry(inner + b * W, told + b * W, scale, W);
-            through(&token_out, inner, W, some, AS_IT_IS, token, W);
-            for (int64_t b = 0; b < some; b++)
-                memcpy((float *)out.buf + number[b] * w, token + b * W, (size_t)w * sizeof *token);
+            if (some == BLOCK || (some && i == b * G - 1)) {
+                block_to_tokens(&net, some);
+                while (some--) memcpy(token + number[some] * w, net.token + some * W, (size_t)w * sizeof *token);
+                some = 0;
+            }
+        }
+        for (int64_t i = 0; within && i < b; i++) {
+            int64_t start = row[i] * G;
+            pool(token + start * w, first + start, second + start, place[i], G, w, (float *)out[2].buf + i * w);
         }
     }
-    free(scratch);
-    PyBuffer_Release(&points), PyBuffer_Release(&members), PyBuffer_Release(&group), PyBuffer_Release(&weights);
-    PyBuffer_Release(&out);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "tokens: sizes do not fit");
-    if (!scratch) return PyErr_NoMemory();
-    if (!within) return PyErr_Format(PyExc_IndexError, "tokens: a group, or a point of one, is not there");
+    int done = room != NULL;
+    free(room);
+    for (int i = 0; i < 7; i++) PyBuffer_Release(in + i);
+    for (int i = 0; i < 3; i++) PyBuffer_Release(out + i);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "embed: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    if (!within) return PyErr_Format(PyExc_IndexError, "embed: a scene, or a point of a group, is not there");
+    return PyLong_FromLongLong(n_new);
+}
+
+/* ---- a step of the mixer; the twin is model.mixer.Mixer.step ---- */
+
+static double clipped(double x, double limit) { return x < -limit ? -limit : x > limit ? limit : x; }
+
+/* What is read from the carry [D], whole numbers -> whole numbers of at most `room` bits. */
+FOR_EACH_PROCESSOR
+static void brought_down(const double *mixed, int64_t D, int room, int64_t *out) {
+    double most = 0.0;
+    int exponent;
+    for (int64_t i = 0; i < D; i++) most = fabs(mixed[i]) > most ? fabs(mixed[i]) : most;
+    frexp(most, &exponent);
+    double scale = ldexp(1.0, room < exponent ? room - exponent : 0);
+    for (int64_t i = 0; i < D; i++) out[i] = (int64_t)floor(mixed[i] * scale + 0.5);
+}
+
+/* One scene: gates [5 D] of its embedding -> the carry [D] after, and what is read from it. */
+FOR_EACH_PROCESSOR
+static void carried(const float *gate, const double *carry, const double *table, int64_t D, double skip_scale,
+                    double *after, double *mixed) {
+    for (int64_t i = 0; i < D; i++) {
+        double keep = table[(int)gate[i] + 128], write = table[(int)gate[D + i] + 128];
+        after[i] = floor(keep * carry[i] * 0x1p-12 + 0.5) + floor(write * gate[2 * D + i] * 0x1p-8 + 0.5);
+        mixed[i] = gate[4 * D + i] * skip_scale + gate[3 * D + i] * after[i];
+    }
+}
+
+/* step(carry f8 [b, D], embedding f4 [b, w], norm f8 [2, w], gates f4: panels of [w, 5 D], and biases; drive_norm f8
+        [2, D], table f8 [256], drive f8 [b, D], after f8 [b, D], b, w, D, skip_scale, room, more_embedding, more_drive,
+        value_max, drive_max) */
+static PyObject *step(PyObject *self, PyObject *args) {
+    Py_buffer in[6], out[2];
+    Py_ssize_t b, w, D;
+    double skip_scale, more[2], value_max, drive_max;
+    int room;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*w*w*nnndidddd", in, in + 1, in + 2, in + 3, in + 4, in + 5, out, out + 1, &b,
+                          &w, &D, &skip_scale, &room, more, more + 1, &value_max, &drive_max))
+        return NULL;
+    int64_t width = up_to_lanes(5 * D);
+    int fits = in[0].len == 8 * b * D && in[1].len == 4 * b * w && in[2].len == 16 * w &&
+               in[3].len == 4 * (w + 1) * width && in[4].len == 16 * D && in[5].len == 8 * 256 &&
+               out[0].len == 8 * b * D && out[1].len == out[0].len;
+    int64_t longer = w > D ? w : D;
+    int64_t *whole = fits ? malloc((size_t)longer * 8) : NULL;
+    double *normed = fits ? malloc((size_t)longer * 8) : NULL;
+    float *row = fits ? malloc((size_t)(longer + width) * 4) : NULL, *gate = row + longer;
+    int done = whole && normed && row;
+    for (int64_t r = 0; done && r < b; r++) {
+        const float *embedding = (const float *)in[1].buf + r * w;
+        const double *norm = in[2].buf, *drive_norm = in[4].buf;
+        double *drive = (double *)out[0].buf + r * D, *after = (double *)out[1].buf + r * D;
+        Map gates = {w, width, in[3].buf, (const float *)in[3].buf + w * width};
+        for (int64_t i = 0; i < w; i++) whole[i] = (int64_t)embedding[i];
+        normalise_all(whole, norm, norm + w, normed, 1, w, more[0]);
+        for (int64_t i = 0; i < w; i++) row[i] = (float)clipped(rint(normed[i]), 127.0);
+        through(&gates, row, w, 1, AS_IT_IS, gate, width);
+        for (int64_t i = 0; i < 5 * D; i++) gate[i] = (float)clipped(floor(gate[i]), i < 2 * D ? 127.0 : value_max);
+        carried(gate, (const double *)in[0].buf + r * D, in[5].buf, D, skip_scale, after, normed);
+        brought_down(normed, D, room, whole);
+        normalise_all(whole, drive_norm, drive_norm + D, drive, 1, D, more[1]);
+        for (int64_t i = 0; i < D; i++) drive[i] = clipped(rint(drive[i]), drive_max);
+    }
+    free(whole), free(normed), free(row);
+    for (int i = 0; i < 6; i++) PyBuffer_Release(in + i);
+    PyBuffer_Release(out), PyBuffer_Release(out + 1);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "step: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
     Py_RETURN_NONE;
+}
+
+/* ---- a layer of the soft head; the twin is heads.soft.fast.FastHead.observe ---- */
+
+/* layer(z f4 [b, n], panels f4 of [n, H], constants f8 [4, H]: bias, leak, theta, theta_fire; membranes f8, spikes f4
+         [b, H], held f8, fired f4, far f8 [b, H], b, n, H, align) -> the largest |drive|, the largest and the least far */
+static PyObject *layer(PyObject *self, PyObject *args) {
+    Py_buffer in[5], out[3];
+    Py_ssize_t b, n, H;
+    double align, pushed = 0.0, most = 0.0, least_far = INFINITY;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*w*w*w*nnnd", in, in + 1, in + 2, in + 3, in + 4, out, out + 1, out + 2, &b, &n,
+                          &H, &align))
+        return NULL;
+    int64_t width = up_to_lanes(H);
+    int fits = in[0].len == 4 * b * n && in[1].len == 4 * n * width && in[2].len == 32 * H && in[3].len == 8 * b * H &&
+               in[4].len == 4 * b * H && out[0].len == 8 * b * H && out[1].len == 4 * b * H && out[2].len == 8 * b * H;
+    float *sum = fits ? malloc((size_t)(b * width + 1) * sizeof *sum) : NULL;
+    int done = sum != NULL;
+    if (done) {
+        Map map = {n, width, in[1].buf, NULL};
+        const double *bias = in[2].buf, *leak = bias + H, *theta = leak + H, *theta_fire = theta + H;
+        through(&map, in[0].buf, n, b, AS_IT_IS, sum, width);
+        for (int64_t i = 0; i < b * H; i++) {
+            int64_t h = i % H;
+            double drive = sum[i / H * width + h] * align + bias[h];
+            double held = trunc(((const double *)in[3].buf)[i] * leak[h]) + (drive > 0.0 ? drive : 0.0) -
+                          theta[h] * ((const float *)in[4].buf)[i];
+            double above = held - theta_fire[h], far = fabs(above);
+            pushed = fabs(drive) > pushed ? fabs(drive) : pushed;
+            most = far > most ? far : most, least_far = far < least_far ? far : least_far;
+            ((double *)out[0].buf)[i] = held, ((double *)out[2].buf)[i] = far;
+            ((float *)out[1].buf)[i] = above > 0.0;
+        }
+    }
+    free(sum);
+    for (int i = 0; i < 5; i++) PyBuffer_Release(in + i);
+    for (int i = 0; i < 3; i++) PyBuffer_Release(out + i);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "layer: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    return Py_BuildValue("ddd", pushed, most, least_far);
 }
 
 /* ---- statistics of a cloud ---- */
 
-/* Values [n] below 2^31 put in order, by three digits of 11 bits; `other` is as large. */
+/* Values [n] put in order, byte by byte; `other` is as large. */
 static void sort_values(uint32_t *value, uint32_t *other, int64_t n) {
-    uint32_t count[3][2048] = {{0}};
+    uint32_t count[4][256] = {{0}}, *from = value, *to = other;
     for (int64_t i = 0; i < n; i++)
-        for (int d = 0; d < 3; d++) count[d][value[i] >> (11 * d) & 2047]++;
-    for (int d = 0; d < 3; d++) {
-        uint32_t *from = d % 2 ? other : value, *to = d % 2 ? value : other, before = 0;
-        for (int b = 0; b < 2048; b++) {
+        for (int d = 0; d < 4; d++) count[d][value[i] >> (8 * d) & 255]++;
+    for (int d = 0; d < 4; d++) {
+        if (count[d][value[0] >> (8 * d) & 255] == n) continue; /* all have the same byte here */
+        uint32_t before = 0;
+        for (int b = 0; b < 256; b++) {
             uint32_t here = count[d][b];
             count[d][b] = before, before += here;
         }
-        for (int64_t i = 0; i < n; i++) to[count[d][from[i] >> (11 * d) & 2047]++] = from[i];
+        for (int64_t i = 0; i < n; i++) to[count[d][from[i] >> (8 * d) & 255]++] = from[i];
+        uint32_t *swap = from;
+        from = to, to = swap;
     }
-    memcpy(value, other, (size_t)n * sizeof *value);
+    if (from != value) memcpy(value, from, (size_t)n * sizeof *value);
 }
 
 static uint32_t quantile(const uint32_t *ordered, int64_t n, double share) {
@@ -452,6 +709,45 @@ static PyObject *shape(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* The most of ascending values [n] within one width. */
+static int64_t fullest(const uint32_t *ordered, int64_t n, uint32_t width) {
+    int64_t most = 0, end = 0;
+    for (int64_t start = 0; start < n; start++) {
+        while (end < n && ordered[end] <= ordered[start] + width) end++;
+        most = end - start > most ? end - start : most;
+    }
+    return most;
+}
+
+/* layers(points i4 [3, n], out f8 [8], n, thin, thicker): shares of the points in layers of these widths. */
+static PyObject *layers(PyObject *self, PyObject *args) {
+    Py_buffer points, out;
+    Py_ssize_t n;
+    int thin, thicker;
+    if (!PyArg_ParseTuple(args, "y*w*nii", &points, &out, &n, &thin, &thicker)) return NULL;
+    int fits = n >= 1 && points.len == 12 * n && out.len == 64;
+    uint32_t *value = fits ? malloc((size_t)(2 * n) * sizeof *value) : NULL;
+    int done = value != NULL;
+    for (int axis = 0; done && axis < 3; axis++) {
+        double *to = out.buf;
+        for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(((const int32_t *)points.buf)[axis * n + p] + (1 << 15));
+        sort_values(value, value + n, n);
+        if (axis != 1) to[axis ? 7 : 6] = (double)fullest(value, n, (uint32_t)thin) / (double)n;
+        for (int which = 0; axis == 1 && which < 2; which++, to += 3) {
+            uint32_t width = (uint32_t)(which ? thicker : thin);
+            int64_t low = 0, high = 0;
+            for (int64_t p = 0; p < n; p++) low += value[p] <= value[0] + width, high += value[p] + width >= value[n - 1];
+            to[0] = (double)fullest(value, n, width) / (double)n;
+            to[1] = (double)low / (double)n, to[2] = (double)high / (double)n;
+        }
+    }
+    free(value);
+    PyBuffer_Release(&points), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "layers: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 /* spans(points i4 [3, n], members u2 [G, K], out f8 [3, G], n, G, K): of each group the squared distance of its last
    point, how far its middle lies to one side, squared, in units of that, and how far it leans. */
 static PyObject *spans(PyObject *self, PyObject *args) {
@@ -481,11 +777,17 @@ static PyObject *spans(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
+    {"exp", exp_py, METH_VARARGS, NULL},
+    {"tanh", tanh_py, METH_VARARGS, NULL},
+    {"normalise_int", normalise_int, METH_VARARGS, NULL},
+    {"layer", layer, METH_VARARGS, NULL},
+    {"step", step, METH_VARARGS, NULL},
+    {"layers", layers, METH_VARARGS, NULL},
     {"spans", spans, METH_VARARGS, NULL},
     {"shape", shape, METH_VARARGS, NULL},
     {"groups", groups, METH_VARARGS, NULL},
     {"descriptors", descriptors, METH_VARARGS, NULL},
-    {"tokens", tokens, METH_VARARGS, NULL},
+    {"embed", embed, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

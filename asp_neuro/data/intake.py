@@ -198,6 +198,8 @@ def _valid(points: np.ndarray, where: str, drop_invalid: bool) -> np.ndarray:
 
 def _returned(points: np.ndarray) -> np.ndarray:
     """Without rows of zeros, where there are several: a sensor's word for no return. One alone is a point."""
+    if np.count_nonzero(points[:, 0]) > len(points) - NO_RETURN:  # as nearly always: there cannot be enough of them
+        return points
     there = points.any(axis=1)
     n_zeros = len(there) - int(np.count_nonzero(there))
     return points[there] if NO_RETURN <= n_zeros < len(there) else points
@@ -209,10 +211,13 @@ def _lattice(points: np.ndarray) -> list[str]:
     Far from the origin one axis is enough. Near it, where somebody may have taken the offset off afterwards, two are
     asked for: a shape may well consist of a few parallel planes.
     """
-    ordered = np.sort(points, axis=0)
-    low, high = ordered[0], ordered[-1]
+    ordered = np.array(points.T, order="C")
+    ordered.sort(axis=1)
+    if (np.count_nonzero(ordered[:, 1:] != ordered[:, :-1], axis=1) > COARSE).all():
+        return []  # among so many gaps is one too small for a coarse lattice, as nearly always
+    low, high = ordered[:, 0], ordered[:, -1]
     far = max(-low.min(), high.max()) > FAR * (high - low).max()
-    found = [known for column in ordered.T if (known := _step(column)) is not None]
+    found = [known for column in ordered if (known := _step(column)) is not None]
     if len(found) < (1 if far else 2):
         return []
     step, extent = max(found)

@@ -15,9 +15,11 @@ them differ between machines). docs/integers.md writes the whole arithmetic down
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.sections import Affine, Matrix
 
@@ -37,6 +39,8 @@ DESCRIPTOR_BITS = 16
 TANH_BITS = 30
 EXP_BITS = 40
 MARGIN_BITS = 30
+
+LANES = 16  # of compiled products
 
 
 def on_grid(x: np.ndarray, bits: int) -> np.ndarray:
@@ -116,6 +120,13 @@ class Product:
         return x @ self._columns
 
 
+def panels(weight: np.ndarray) -> np.ndarray:
+    """[in, out] -> [panels, in, LANES] in a row, as compiled products want it; the last is filled up with zeros."""
+    n_in, n_out = weight.shape
+    filled = np.pad(weight, ((0, 0), (0, -n_out % LANES)))
+    return np.ascontiguousarray(filled.reshape(n_in, -1, LANES).swapaxes(0, 1), dtype=np.float32).reshape(-1)
+
+
 def check_shift(name: str, shift: np.ndarray) -> None:
     """Shifts go to the right, and not too far."""
     for row in np.flatnonzero((shift < 0) | (shift > SHIFT_MAX))[:1]:
@@ -145,12 +156,16 @@ def normalise_int(x: np.ndarray, gain: np.ndarray, bias: np.ndarray, bits: int) 
     In int64, or in float64 where n^2 x^2 stays below 2^53.
     """
     width = x.shape[1]
+    if compiled.kernels is not None:
+        whole, out = np.ascontiguousarray(x, dtype=np.int64), np.empty(x.shape)
+        compiled.kernels.normalise_int(whole, gain, bias, out, len(x), width, EPSILON * (width * 2.0**bits) ** 2)
+        return out
     total = np.add.reduce(x, axis=1, keepdims=True)
     spread = width * np.add.reduce(x * x, axis=1, keepdims=True) - total * total
     root = np.sqrt(spread.astype(np.float64, copy=False) + EPSILON * (width * 2.0**bits) ** 2)
     centred = width * x
     centred -= total
-    out: np.ndarray = centred.astype(np.float64, copy=False)
+    out = centred.astype(np.float64, copy=False)
     out /= root
     out *= gain
     out += bias
@@ -171,8 +186,18 @@ EXP_OPERATIONS = 5 + 2 * (len(TAYLOR) - 1)  # an element: k, r, and the polynomi
 TANH_OPERATIONS = EXP_OPERATIONS + 6
 
 
+def _by(kernel: Callable[[np.ndarray, np.ndarray], None], x: np.ndarray) -> np.ndarray:
+    """A compiled function of each element."""
+    x = np.asarray(x, dtype=np.float64, order="C")
+    out = np.empty(x.shape)
+    kernel(x, out)
+    return out
+
+
 def exp(x: np.ndarray) -> np.ndarray:
     """e^x for x <= 0, element by element, within 2^-41."""
+    if compiled.kernels is not None:
+        return _by(compiled.kernels.exp, x)
     held = np.maximum(x, LEAST_EXPONENT)
     whole = np.rint(held * LOG2_E)
     held -= whole * LN2_HIGH
@@ -187,6 +212,8 @@ def exp(x: np.ndarray) -> np.ndarray:
 
 def tanh(z: np.ndarray) -> np.ndarray:
     """tanh, element by element, rounded to 2^-TANH_BITS."""
+    if compiled.kernels is not None:
+        return _by(compiled.kernels.tanh, z)
     far = np.abs(z)
     far *= -2.0
     decay = exp(far)

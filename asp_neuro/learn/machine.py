@@ -10,6 +10,7 @@ import torch
 
 from asp_neuro.errors import InputError
 from asp_neuro.grid.softmax import margin
+from asp_neuro.learn import part_lessons
 from asp_neuro.learn.examples import batch_for
 from asp_neuro.learn.heads import set_steps
 from asp_neuro.learn.integers import first_difference
@@ -82,11 +83,15 @@ def module_looks(model: Model, perceiver: Perceiver, scenes: Any, rule: ExitRule
     """
     model.eval()
     episode = model.begin(model.look(batch_for(scenes, model)))
+    asked = None if model.points is None else part_lessons.Asked(model, scenes, episode.sight)
     rows, found = np.arange(len(scenes)), []
     for t in range(1, perceiver.budget + 1):
         choice = learned(model.policy)(episode)
         model.observe(episode, choice)
-        look = _look(model, perceiver, episode, choice.argmax(dim=1).numpy(), rule, t, rows)
+        logits = model.logits(episode.belief, episode.sight.deployed).numpy()[:, None]
+        if asked is not None:
+            logits = asked.logits(episode, logits[:, 0])
+        look = _look(model, perceiver, episode, choice.argmax(dim=1).numpy(), rule, t, rows, logits[rows])
         found.append(look)
         if look.done.all():
             break
@@ -95,10 +100,10 @@ def module_looks(model: Model, perceiver: Perceiver, scenes: Any, rule: ExitRule
 
 
 def _look(
-    model: Model, perceiver: Perceiver, episode: Episode, place: np.ndarray, rule: ExitRule, t: int, rows: np.ndarray
-) -> Look:
+    model: Model, perceiver: Perceiver, episode: Episode, place: np.ndarray, rule: ExitRule, t: int, rows: np.ndarray,
+    logits: np.ndarray,
+) -> Look:  # fmt: skip
     task = perceiver.model.task
-    logits = model.logits(episode.belief, episode.sight.deployed).numpy()[rows, None]
     gap = task.pool(margin(logits))
     crossed = rule.crossed(gap)
     assert episode.drive is not None

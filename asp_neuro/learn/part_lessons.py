@@ -22,6 +22,8 @@ from asp_neuro.learn.part_examples import PartBatch, PartExamples
 from asp_neuro.learn.parts import Groups, Map, map_of
 from asp_neuro.learn.policy import gumbel
 from asp_neuro.learn.recipe import PartsRecipe, Recipe
+from asp_neuro.scenes.cloud import Chunks
+from asp_neuro.tasks.parts import NEVER
 
 BATCH = 32
 JUDGED = 256  # points of a validation cloud that an epoch is judged by
@@ -149,6 +151,40 @@ def _loss_shares(wrong: Tensor, where: Map, visited: Tensor) -> Tensor:
 def draw_looks(rng: np.random.Generator, budget: int) -> tuple[int, ...]:
     """After how many looks a step asks for points: some, and all."""
     return min(int(rng.choice(SOME)), budget - 1), budget
+
+
+class Asked:
+    """The points that an exit is decided on, as the trained module answers them."""
+
+    def __init__(self, model: Model, scenes: Chunks, sight: Sight) -> None:
+        assert isinstance(model.task, PartsRecipe)
+        assert model.points is not None
+        self.model, self.sight, self.groups = model, sight, groups_of(model, sight)
+        centres = torch.from_numpy(scenes.centres())
+        first, second = (torch.from_numpy(x.astype(np.int64)) for x in (scenes.first, scenes.second))
+        self.where = map_of(
+            torch.from_numpy(scenes.coordinates()),
+            torch.from_numpy(scenes.members.astype(np.int64)),
+            first,
+            second,
+            centres[:, : model.task.asked],
+            model.task.near,
+        )
+        self.given = scenes.categories.astype(np.int64)
+        self.told = torch.from_numpy(np.where(self.given < 0, model.points.unknown, self.given))
+
+    def logits(self, episode: Episode, category: np.ndarray) -> np.ndarray:
+        """[b, asked + 1, n_parts + C] as the deployed task gives them; `category` [b, C] of its read-out."""
+        parts = logits_of(
+            self.model, self.sight, self.groups, self.where, episode.visited.float(), episode.belief, self.told
+        ).numpy()
+        b, n_asked, n_parts = parts.shape
+        out = np.full((b, n_asked + 1, n_parts + category.shape[1]), NEVER)
+        out[:, :-1, :n_parts], out[:, -1, n_parts:] = parts, category
+        known = (self.given >= 0).nonzero()[0]
+        out[known, -1, n_parts:] = NEVER
+        out[known, -1, n_parts + self.given[known]] = 0.0
+        return out
 
 
 @torch.no_grad()

@@ -32,7 +32,6 @@ from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likel
 from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.grid import instead
 from asp_neuro.learn.heads import taken_over
-from asp_neuro.learn.image_examples import ImageExamples
 from asp_neuro.learn.image_model import ImageModel
 from asp_neuro.learn.model import Batch, Episode, Model, Sight, one_hot, true_likelihood
 from asp_neuro.learn.part_examples import PartExamples
@@ -40,6 +39,7 @@ from asp_neuro.learn.part_lessons import draw_looks, judge_parts, part_loss, sho
 from asp_neuro.learn.policy import gumbel, sample
 from asp_neuro.learn.recipe import PartsRecipe, Recipe
 from asp_neuro.model.policy import VISITED
+from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.image import Gaze
 
 N_RANGES, RANGES_BATCH = 512, 32  # training clouds that the ranges of the host's activations are taken from
@@ -342,24 +342,18 @@ def train_epoch(run: Run, examples: Examples, show: Progress) -> dict[str, float
     model.train(not how.policy_only)  # what does not learn keeps its statistics too
     for number, index in enumerate(np.array_split(order[: n_batches * how.batch_size], n_batches)):
         share = (run.epoch + number / n_batches) / how.epochs
-        loss, fired = _lesson(examples)(run, examples, index, share, rng, noise_source)
+        lesson = _part_lesson if isinstance(examples, PartExamples) else _class_lesson
+        loss, fired = lesson(run, examples, index, share, rng, noise_source)
         total += _update(run, loss, share, number)
         rate += float(fired.mean())
         show.step(run.epoch, number + 1, n_batches, total / (number + 1))
     return {"loss": total / n_batches, "firing_rate": rate / n_batches}
 
 
-def _lesson(examples: Examples | PartExamples | ImageExamples) -> Callable[..., tuple[Tensor, Tensor]]:
-    """What is taught with them."""
-    if isinstance(examples, PartExamples):
-        return _part_lesson
-    return _image_lesson if isinstance(examples, ImageExamples) else _class_lesson
-
-
-def _draws(n: int, n_chunks: int, source: torch.Generator, budget: int = 0) -> tuple[Tensor, Tensor]:
-    """Noise [T, n, M] of the Gumbel-softmax, and [n, M + 1]: an order for each cloud and whether to take it."""
-    noise = torch.rand(budget or n_chunks, n, n_chunks, generator=source).clamp(1e-9, 1.0 - 1e-7)
-    return noise, torch.rand(n, n_chunks + 1, generator=source)
+def _draws(n: int, scene: Chunking | Gaze, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Noise [T, n, M] of the Gumbel-softmax, and [n, M + 1]: an order for each scene and whether to take it."""
+    noise = torch.rand(scene.budget, n, scene.n_places, generator=source).clamp(1e-9, 1.0 - 1e-7)
+    return noise, torch.rand(n, scene.n_places + 1, generator=source)
 
 
 def _own_share(n: int, pairs: bool = False) -> slice:
@@ -371,47 +365,31 @@ def _own_share(n: int, pairs: bool = False) -> slice:
 def _class_lesson(
     run: Run, examples: Examples, index: np.ndarray, share: float, rng: np.random.Generator, source: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Loss and firing rate of the clouds at `index`, for classes."""
-    how, n_chunks = run.recipe.train, run.recipe.chunking.n_chunks
-    noise, random = _draws(len(index), n_chunks, source)
+    """Loss and firing rate of the scenes at `index`, for classes."""
+    how, scene = run.recipe.train, run.recipe.scene
+    noise, random = _draws(len(index), scene, source)
     mine = _own_share(len(index), how.mixup > 0.0)
-    batch = examples.batch(index, run.recipe.augment, rng)
-    batch = Batch(*(part[mine] for part in batch))
+    batch = examples.batch(index, run.recipe.augment, rng).part(mine)
     teacher = None if examples.teacher is None else torch.from_numpy(examples.teacher[index[mine]])
     mix = None
     if how.mixup > 0.0:
-        mix = draw_mixup(torch.rand(len(index), n_chunks + 2, generator=source)[mine], how.mixup)
+        mix = draw_mixup(torch.rand(len(index), scene.n_places + 2, generator=source)[mine], how.mixup)
+    if how.policy_gradient > 0.0:
+        return score_function.batch_loss(run.model, how, batch, share, noise[:, mine], random[mine], len(index))
     return batch_loss(run, batch, teacher, share, noise[:, mine], random[mine], len(index), mix)
-
-
-def _image_lesson(
-    run: Run,
-    examples: ImageExamples,
-    index: np.ndarray,
-    share: float,
-    rng: np.random.Generator,
-    source: torch.Generator,
-) -> tuple[Tensor, Tensor]:
-    """The same, of images: only what is looked at is encoded."""
-    recipe, n = run.recipe, len(index)
-    assert isinstance(run.model, ImageModel)
-    noise, random = _draws(n, recipe.scene.n_places, source, recipe.scene.budget)
-    mine = _own_share(n)
-    batch = examples.batch(index, recipe.augment, rng).part(mine)
-    return score_function.batch_loss(run.model, recipe.train, batch, share, noise[:, mine], random[mine], n)
 
 
 def _part_lesson(
     run: Run, examples: PartExamples, index: np.ndarray, share: float, rng: np.random.Generator, source: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """The same, for parts."""
-    recipe, n, n_chunks = run.recipe, len(index), run.recipe.chunking.n_chunks
+    recipe, n = run.recipe, len(index)
     assert isinstance(recipe.task, PartsRecipe)
-    noise, random = _draws(n, n_chunks, source)
+    noise, random = _draws(n, recipe.scene, source)
     mine = _own_share(n)
     batch = examples.part_batch(index, recipe.task.queries, recipe.augment, rng).rows(mine)
     unknown = torch.from_numpy(rng.random(n) < recipe.task.unknown_share)[mine]
-    looks = draw_looks(rng, n_chunks)
+    looks = draw_looks(rng, recipe.scene.budget)
     heat = temperature(recipe, share)
     return part_loss(run.model, recipe, batch, heat, noise[:, mine], random[mine], unknown, looks, n, run.class_weight)
 

@@ -191,6 +191,10 @@ class Reference:
     def prototypes(self) -> np.ndarray:
         return self.turned(self.middles)
 
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return np.asarray(np.square(self.prototypes).sum(axis=1))
+
     def turned(self, whole: np.ndarray) -> np.ndarray:
         """[n, S] whole steps -> whole fine steps along the directions: sums below 2^15 2^15 S, exact."""
         return np.clip(np.rint((whole @ self.directions) * self.units), -FARTHEST, FARTHEST)
@@ -205,8 +209,8 @@ class Reference:
 
     def apart(self, statistics: np.ndarray) -> np.ndarray:
         """[n, S] -> [n, p] squared distances from the prototypes; sums below 2^42 S, exact."""
-        x, known = self.turned(steps(statistics)), self.prototypes
-        square = np.square(x).sum(axis=1)[:, None] - 2.0 * (x @ known.T) + np.square(known).sum(axis=1)
+        x = self.turned(steps(statistics))
+        square = np.square(x).sum(axis=1)[:, None] - 2.0 * (x @ self.prototypes.T) + self.lengths
         return np.asarray(square / FINE**2)
 
     def to_classes(self, statistics: np.ndarray, n_classes: int) -> np.ndarray:

@@ -16,17 +16,21 @@ prefix again. Whole numbers throughout (docs/integers.md), held in float64 once 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.errors import ConfigError
 from asp_neuro.grid.arithmetic import (
+    EPSILON,
     SIGNED_MAX,
     Linear,
     gate,
     norm_operations,
     normalise_int,
+    panels,
     rounded_shift,
     to_range,
     within,
@@ -40,6 +44,7 @@ FRACTION_BITS = 12  # of A and B
 CARRY_BITS = 4  # what the carry has beyond v's unit
 VALUE_MAX = 2.0**11 - 1.0  # of v, c and skip
 SKIP_SHIFT_MAX = 24
+FEW = 8  # scenes up to which a compiled step is quicker than products of all of them at once
 GATES = np.rint(gate(np.arange(-128, 128) * GATE_STEP) * 2.0**FRACTION_BITS)  # of a + 128
 _GATES_BY_STEP = np.roll(GATES, -128)  # of a: what is below 0 stands at the end, where a negative index looks
 
@@ -105,7 +110,26 @@ class Mixer:
 
     def step(self, carry: np.ndarray, embedding: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Carry [b, D] and embeddings [b, w] -> drive_int [b, D] (whole numbers) and the carry after."""
+        if compiled.kernels is not None and len(carry) <= FEW:
+            return self._compiled_step(np.ascontiguousarray(carry), embedding)
         return self.advance(carry, self.gates(embedding))
+
+    @cached_property
+    def _packed(self) -> tuple[np.ndarray, ...]:
+        """Norms, gates and table as the compiled step wants them."""
+        weights = [panels(self.project.weight), panels(self.project.bias[None])]
+        return np.stack(self.embedding), np.concatenate(weights), np.stack(self.drive_norm), GATES
+
+    def _compiled_step(self, carry: np.ndarray, embedding: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        drive_int, after = np.empty(carry.shape), np.empty(carry.shape)
+        assert compiled.kernels is not None
+        sizes = (*embedding.shape, self.spec.width)
+        more = (EPSILON * float(width) ** 2 for width in sizes[1:])
+        compiled.kernels.step(
+            carry, np.ascontiguousarray(embedding, dtype=np.float32), *self._packed, drive_int, after, *sizes,
+            2.0**self.spec.skip_shift, self.room, *more, VALUE_MAX, DRIVE_MAX,
+        )  # fmt: skip
+        return drive_int, after
 
     def gates(self, embedding: np.ndarray) -> Gates:
         """Embeddings [b, w], whole numbers of 8 bits -> what they ask of the carry."""

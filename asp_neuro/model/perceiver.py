@@ -17,6 +17,7 @@ from asp_neuro.model.episode import Played, Story, episodes, observations, play
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.familiarity import Familiarity
 from asp_neuro.model.look import Answer, Look, Observation, answers, observation
+from asp_neuro.model.points import PartAnswer, PointRule, answer_points, category_number, is_dense, steps_of
 from asp_neuro.model.promise import covered, take_inputs
 from asp_neuro.model.spec import Model, ModelSpec
 from asp_neuro.model.stability import Stability
@@ -31,6 +32,7 @@ class Perceiver:
     spec: ModelSpec
     exit_rule: ExitRule = field(default_factory=ExitRule)
     familiarity: Familiarity | None = None  # None: no cloud is called unfamiliar
+    point_rule: PointRule = field(default_factory=PointRule)  # of a model of parts: which points are accepted
 
     def __repr__(self) -> str:
         what, rule = f"{self.spec.scene.kind}, {self.spec.task.kind}", self.exit_rule
@@ -62,21 +64,32 @@ class Perceiver:
         """Raw inputs -> a batch of scenes."""
         return self.spec.scene.scenes(inputs, names, cache)
 
-    def __call__(self, points: Any, *, up: str = "y", drop_invalid: bool = False) -> Any:
+    def __call__(self, points: Any, *, up: str = "y", drop_invalid: bool = False, category: str | None = None) -> Any:
         """One cloud -> its Answer; several (a list of clouds of any sizes, or [n, P, 3]) -> a list of them.
 
         A cloud is [P, 3], with further columns, a structured array with x, y, z, or with `drop_invalid` (leave out
-        what is NaN or inf) an organised [h, w, 3]; `up` is its up axis. See `data/intake.py`.
+        what is NaN or inf) an organised [h, w, 3]; `up` is its up axis. See `data/intake.py`. A model of parts labels
+        every row (`PartAnswer`); it can be told the `category` of the clouds.
         """
-        taken, one = take_inputs(points, self.spec.scene, up, drop_invalid)
+        dense = is_dense(self.spec)
+        given = None if category is None else category_number(category, self.spec)
+        taken, one = take_inputs(points, self.spec.scene, up, drop_invalid, every=dense)
         told: list[Answer] = []
         for start in range(0, len(taken), AT_ONCE):
             part = taken[start : start + AT_ONCE]
             scenes = self.scenes(stacked(part))
             if len(scenes) != len(part):
                 raise UsageError(f"{len(part)} inputs became {len(scenes)} scenes; pass the inputs one by one")
-            told += covered(self.answers(scenes), scenes, self.spec, self.exit_rule, part, self.familiarity)
+            if given is not None:
+                scenes = scenes.asking(np.full(len(scenes), given))
+            found = covered(self.answers(scenes), scenes, self.spec, self.exit_rule, part, self.familiarity)
+            told += self._labelled(scenes, found, part) if dense else found
         return told[0] if one else told
+
+    def _labelled(self, scenes: Any, answers: list[Answer], taken: list[Intake]) -> list[PartAnswer]:
+        """All points of each cloud."""
+        asked = [steps_of(one, self.spec.scene) for one in taken]
+        return answer_points(self.model, self.stability, scenes, answers, asked, self.point_rule)
 
     def _take_one(self, points: Any, up: str, drop_invalid: bool) -> list[Intake]:
         taken, one = take_inputs(points, self.spec.scene, up, drop_invalid)

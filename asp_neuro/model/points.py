@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro.errors import UsageError
+from asp_neuro.data.intake import Intake
+from asp_neuro.errors import UsageError, nearest
 from asp_neuro.grid.softmax import margin
 from asp_neuro.model.exit import stops
 from asp_neuro.model.look import Answer
 from asp_neuro.model.spec import Model
 from asp_neuro.model.stability import Stability
+from asp_neuro.scenes.cloud import Chunking
+from asp_neuro.scenes.frame import frame_of
 from asp_neuro.tasks.parts import Parts, PartsSpec
 
 NONE = -1  # the label of a row that is no point
@@ -61,6 +64,32 @@ class PartAnswer(Answer):
 def is_dense(spec: Any) -> bool:
     """Whether a model answers for points."""
     return isinstance(spec.task, PartsSpec)
+
+
+def category_number(word: str, spec: Any) -> int:
+    """A category by its name, whatever its capitals."""
+    if not is_dense(spec):
+        raise UsageError(f"a category is for models of parts; this one's task is '{spec.task.kind}'")
+    plain = [name.lower() for name in spec.task.classes]
+    if word.lower() not in plain:
+        raise UsageError(f"no category '{word}'{nearest(word.lower(), plain)}; known: {', '.join(plain)}")
+    return plain.index(word.lower())
+
+
+def steps_in(points: np.ndarray, every: np.ndarray, how: Chunking) -> np.ndarray:
+    """All rows [Q, 3] of a cloud in whole grid steps of what was cut of it [P, 3]; NaN where a row is no point."""
+    frame, there = frame_of(points, how), np.isfinite(every).all(axis=1)
+    if there.all():
+        return frame.steps(every)
+    out = np.full(every.shape, np.nan)
+    out[there] = frame.steps(every[there])
+    return out
+
+
+def steps_of(taken: Intake, scene: Any) -> np.ndarray:
+    """The same for a cloud that was taken in with every row."""
+    assert taken.every is not None
+    return steps_in(taken.points, taken.every, scene.chunking)
 
 
 def answer_points(

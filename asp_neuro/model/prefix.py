@@ -83,8 +83,8 @@ def streaming(perceiver: Perceiver, scenes: Any, rule: ExitRule) -> Trace:
     return trace
 
 
-def from_rest(perceiver: Perceiver, scenes: Any, order: np.ndarray, trace: Trace) -> tuple[np.ndarray, Any]:
-    """Scenes and their choices so far [b, t] -> the last drive, and a head that took all t of them."""
+def from_rest(perceiver: Perceiver, scenes: Any, order: np.ndarray, trace: Trace) -> tuple[np.ndarray, Any, Any]:
+    """Scenes and their choices so far [b, t] -> the last drive, a head that took all t of them, and what was seen."""
     model, engine = perceiver.model, perceiver.new_head()
     view, carry = model.encoder.view(scenes), model.mixer.start(len(scenes))
     engine.start(len(scenes))
@@ -93,7 +93,7 @@ def from_rest(perceiver: Perceiver, scenes: Any, order: np.ndarray, trace: Trace
         engine.observe(drive_int)
     trace.count(perceiver, order.size)
     trace.macs["encoder"] += view.macs
-    return drive_int, engine
+    return drive_int, engine, view
 
 
 def recomputing(perceiver: Perceiver, scenes: Any, rule: ExitRule) -> Trace:
@@ -101,8 +101,7 @@ def recomputing(perceiver: Perceiver, scenes: Any, rule: ExitRule) -> Trace:
     trace, model = Trace(), perceiver.model
     began = time.perf_counter()
     n = len(scenes)
-    everything = model.encoder.view(scenes)
-    outlook = model.policy.outlook(everything.descriptors)
+    outlook = model.policy.outlook(model.encoder.view(scenes).descriptors)
     rows, belief = np.arange(n), model.belief.start(n)
     order = labels = np.zeros((n, 0), dtype=np.intp)
     margins = np.zeros((n, 0))
@@ -112,10 +111,10 @@ def recomputing(perceiver: Perceiver, scenes: Any, rule: ExitRule) -> Trace:
         np.put_along_axis(visited, order, True, axis=1)
         choice = model.policy.choose(belief, outlook.of(rows), visited, order.shape[1] + 1)
         order = np.column_stack([order, choice.place])
-        drive_int, engine = from_rest(perceiver, scenes[rows], order, trace)
+        drive_int, engine, seen = from_rest(perceiver, scenes[rows], order, trace)
         belief = model.belief(engine.membranes[-1])
         trace.states.append(State(rows, drive_int, np.stack(engine.membranes), np.stack(engine.spikes), belief))
-        logits = model.task.logits(belief, everything, rows)
+        logits = model.task.logits(belief, seen, np.arange(len(rows)))
         gap = model.task.pool(margin(logits))
         labels, margins = np.column_stack([labels, model.task.label(logits)]), np.column_stack([margins, gap])
         crossed = rule.crossed(gap)

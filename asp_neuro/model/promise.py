@@ -25,10 +25,12 @@ from asp_neuro.scenes.cloud_encoder import CloudSpec
 STRAYS = 8  # one point in so many may be a stray, and left out, before the promise is withdrawn
 
 
-def take_inputs(given: Any, scene: SceneSpec, up: str = "y", drop_invalid: bool = False) -> tuple[list[Intake], bool]:
+def take_inputs(
+    given: Any, scene: SceneSpec, up: str = "y", drop_invalid: bool = False, every: bool = False
+) -> tuple[list[Intake], bool]:
     """What a user passes to a model, taken in, and whether it was one input; only clouds have an intake."""
     if isinstance(scene, CloudSpec):
-        return take_all(given, scene.chunking, up=up, drop_invalid=drop_invalid)
+        return take_all(given, scene.chunking, up=up, drop_invalid=drop_invalid, every=every)
     if up != "y" or drop_invalid:
         raise UsageError(f"up and drop_invalid are for clouds; this model looks at scenes of kind '{scene.kind}'")
     return [Intake(np.asarray(given))], True

@@ -283,7 +283,8 @@ class Stability:
 
 def joined(looks: list[Look], name: str) -> np.ndarray:
     """One array of all looks, one after the other."""
-    return np.concatenate([getattr(look, name) for look in looks])
+    parts = [getattr(look, name) for look in looks]
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def up(x: np.ndarray, bits: int) -> np.ndarray:

@@ -36,6 +36,7 @@ from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.familiarity import Familiarity, told
 from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver, really_equal
+from asp_neuro.model.points import is_dense
 from asp_neuro.model.promise import Shortness
 from asp_neuro.report import progress, say
 from asp_neuro.runtime import energy, hardware, kinds, takes
@@ -147,6 +148,11 @@ def open_bundle(name: str | Path | None) -> Deployed:
 def load_perceiver(name: str | Path) -> Perceiver:
     """The Python way in: a bundle that answers, exiting at its certified threshold where it has a valid one."""
     deployed = open_bundle(name)
+    if is_dense(deployed.bundle.model):
+        from asp_neuro.runtime.parts import rules_of  # which stands on this module
+
+        rule, accept, _ = rules_of(deployed)
+        return Perceiver(deployed.bundle.model, rule, deployed.familiarity, accept)
     return Perceiver(deployed.bundle.model, exit_rule(deployed)[0], deployed.familiarity)
 
 
@@ -154,6 +160,11 @@ def exit_rule(
     deployed: Deployed, no_exit: bool = False, threshold: float | None = None, uncertified: bool = False
 ) -> tuple[ExitRule, str]:
     """When to stop, and a sentence about it. Precedence: no exit, a given threshold, the certificate."""
+    if is_dense(deployed.bundle.model):
+        from asp_neuro.runtime.parts import rules_of  # which stands on this module
+
+        rule, _, sentence = rules_of(deployed, no_exit, threshold, uncertified)
+        return rule, sentence
     if no_exit:
         return ExitRule(), "the whole budget is read, as asked"
     if threshold is not None:
@@ -173,7 +184,11 @@ def exit_rule(
 def clouds_of(
     deployed: Deployed, data: str | Path | None, split: str, up: str | None, limit: int | None, seed: int = 0
 ) -> Any:
-    """The labelled clouds (or images) of the bundle's recipe, or of its own data, or of `data`."""
+    """The labelled clouds or images of the recipe, of its own data, or of `data`; of parts with all their points."""
+    if is_dense(deployed.bundle.model):
+        from asp_neuro.runtime.part_samples import samples_of  # likewise
+
+        return samples_of(deployed, data, split, up, limit, seed)
     data, up = recall(deployed.origin.own, data, up)
     trained, how = deployed.bundle.recipe["data"], deployed.settings
     place, rule = locate_samples(how, trained["name"], data), trained.get("splits", RANDOM)

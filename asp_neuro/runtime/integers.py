@@ -20,9 +20,9 @@ AT_MOST = 2  # clouds: each takes 0.4 s (compact) to 1.5 s (modelnet10)
 
 def why_not(model: ModelSpec) -> str | None:
     """Why the reference takes no part; None: it does."""
-    kinds = (model.scene.kind, model.task.kind)
-    known = kinds[0] in KNOWN[0].split(" or ") and kinds[1:] == KNOWN[1:]
-    return None if known else f"it knows {', '.join(KNOWN)}, this network is {', '.join(kinds)}"
+    scene, task = model.scene.kind, model.task.kind
+    known = scene in KNOWN[0].split(" or ") and task == KNOWN[1]
+    return None if known else f"it knows {', '.join(KNOWN)}, this network is {scene}, {task}"
 
 
 def episodes(perceiver: Perceiver, scenes: Any, rule: ExitRule) -> list[list[Seen]]:

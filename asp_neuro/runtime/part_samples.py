@@ -15,9 +15,9 @@ from asp_neuro.data.files import take_file
 from asp_neuro.data.intake import stacked
 from asp_neuro.data.part_places import load_parts
 from asp_neuro.data.parts import Catalogue, PartSet, pick
-from asp_neuro.errors import InputError, UsageError, nearest
+from asp_neuro.errors import InputError
+from asp_neuro.model.points import category_number, steps_in
 from asp_neuro.scenes.cloud import Chunking
-from asp_neuro.scenes.frame import frame_of
 
 ALL_POINTS = 2048  # of a cloud of ShapeNetPart: what the standard protocol asks for
 
@@ -69,13 +69,7 @@ class PartSamples:
 
     def queries(self, index: int) -> np.ndarray:
         """[Q, 3] all points of a cloud in whole grid steps of its frame; NaN where a row is no point."""
-        frame, rows = frame_of(self.inputs[index], self.chunking), self.every[index]
-        there = np.isfinite(rows).all(axis=1)
-        if there.all():
-            return frame.steps(rows)
-        out = np.full(rows.shape, np.nan)
-        out[there] = frame.steps(rows[there])
-        return out
+        return steps_in(self.inputs[index], self.every[index], self.chunking)
 
 
 def of_set(found: PartSet, how: Chunking, told: bool = True) -> PartSamples:
@@ -91,12 +85,20 @@ def samples_of(
     told: bool = True,
 ) -> PartSamples:  # fmt: skip
     """A split of the data that a bundle's recipe names, or of `data`."""
-    trained, task = deployed.bundle.recipe["data"], deployed.bundle.model.task
+    return labelled_parts(deployed.bundle.model, deployed.bundle.recipe["data"], data, split, up, limit, seed, told)
+
+
+def labelled_parts(
+    spec: Any, trained: dict[str, Any], data: str | Path | None, split: str, up: str | None, limit: int | None = None,
+    seed: int = 0, told: bool = True,
+) -> PartSamples:  # fmt: skip
+    """The same for a model (`ModelSpec`) and the [data] of its recipe."""
+    task = spec.task
     found = load_parts(data or trained["name"], split, n_points=ALL_POINTS, up=up, seed=seed, splits=trained["splits"])
     if found.catalogue.count != task.count:
         raise InputError(f"{found.source}: its categories have other parts than those of the model")
     some = found if limit is None else found.subset(np.arange(min(limit, len(found))))
-    return of_set(some, deployed.chunking, told)
+    return of_set(some, spec.scene.chunking, told)
 
 
 def samples_in_files(
@@ -104,7 +106,7 @@ def samples_in_files(
 ) -> tuple[PartSamples, list[Intake]]:
     """A cloud from each file, with all its rows; all are read before anything is answered."""
     task, how = deployed.bundle.model.task, deployed.chunking
-    given = None if category is None else np.full(len(paths), category_number(category, task.classes))
+    given = None if category is None else np.full(len(paths), category_number(category, deployed.bundle.model))
     taken, broken = [], []
     for path in map(str, paths):
         try:
@@ -121,11 +123,3 @@ def samples_in_files(
     catalogue = Catalogue(task.classes, task.count)
     unknown = np.full(len(names), -1, dtype=np.int64)
     return PartSamples(stacked(taken), every, unknown, names, catalogue, ", ".join(names), how, given), taken
-
-
-def category_number(word: str, classes: Sequence[str]) -> int:
-    """A category by its name, whatever its capitals."""
-    plain = [name.lower() for name in classes]
-    if word.lower() not in plain:
-        raise UsageError(f"no category '{word}'{nearest(word.lower(), plain)}; known: {', '.join(plain)}")
-    return plain.index(word.lower())

@@ -26,6 +26,7 @@ from asp_neuro.runtime.part_samples import PartSamples, samples_of
 
 POINTS_AT_ONCE = 32  # clouds whose points are answered together
 EXITS = 40  # thresholds that validation chooses the exit among
+CHOSEN_BY = 160  # points of each validation cloud that the exit is chosen by
 KEEPS = 0.005  # of mIoU that an exit may cost on validation
 
 
@@ -139,7 +140,7 @@ def recording(samples: PartSamples, answers: Sequence[PartAnswer]) -> PointRecor
 def choose_exit(deployed: Deployed, validation: PartSamples) -> tuple[float | None, list[dict[str, float]]]:
     """The exit that costs the fewest looks and at most KEEPS of mIoU, by one pass at full budget over validation."""
     perceiver, scenes = deployed.perceiver, deployed.scenes(validation)
-    margins, ious = full_budget(deployed, validation, perceiver, scenes)
+    margins, ious = full_budget(deployed, validation, perceiver, scenes, n_queries=CHOSEN_BY)
     budget = len(margins)
     full = float(ious[-1].mean())
     rows, best = [], None

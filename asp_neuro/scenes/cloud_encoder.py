@@ -27,6 +27,7 @@ from asp_neuro.grid.arithmetic import (
     UNSIGNED_MAX,
     Linear,
     check_exact,
+    panels,
     rounded_shift,
     to_range,
     within,
@@ -51,7 +52,6 @@ RADIUS = GRID + 1.0  # no point is farther from the origin, in grid steps: the u
 CENTRE_MAX = 2.0**-CENTRE_SHIFT * RADIUS + 1.0
 MOMENT_MAX = 2.0**11 - 1.0
 MOMENT_STEPS = np.array([2.0**9] * 3 + [2.0**11] * 7)  # per unit: mean / r, covariance / r^2, r
-LANES = 16  # of the compiled form
 BLOCK = 128  # groups that are encoded at once: what is between two maps stays in the processor's cache
 
 
@@ -159,21 +159,7 @@ class CloudEncoder:
         """All weights but the chunk's as the compiled form wants them: one after the other, in panels, float32."""
         maps = (self.edge_in.weight, self.edge_out.weight, self.edge_out.bias, self.token_in.weight, self.token_in.bias,
                 self.geometry.weight, self.token_scale, self.token_out.weight)  # fmt: skip
-        return np.concatenate([_panels(np.atleast_2d(one)) for one in maps])
-
-    def encode(self, view: CloudView, group: np.ndarray) -> None:
-        """Write the tokens of these groups [m], numbered through, into their rows of the view."""
-        if compiled.kernels is None:
-            for start in range(0, len(group), BLOCK):
-                some = group[start : start + BLOCK]
-                view.tokens[some] = self.tokens(view.points.take(view.members[some].T, axis=1))
-            return
-        points, members, _, _ = view.plain
-        (n, n_points), (n_groups, k), spec = points.shape[:2], members.shape[1:], self.spec
-        widths = spec.edge_in.n_outputs, spec.edge_out.n_outputs, spec.geometry.weight.shape[1], view.tokens.shape[1]
-        compiled.kernels.tokens(
-            points, members, group, self.packed, view.tokens, n, n_points, n_groups, k, len(group), *widths
-        )
+        return np.concatenate([panels(np.atleast_2d(one)) for one in maps])
 
     def tokens(self, near: np.ndarray) -> np.ndarray:
         """Points of m groups [3, K, m] float32, whole grid steps, centre first -> tokens [m, w], not yet pooled."""
@@ -221,12 +207,10 @@ class CloudView:
     def __init__(self, encoder: CloudEncoder, chunks: Chunks) -> None:
         self.encoder, self.chunks = encoder, chunks
         n, n_groups = chunks.members.shape[:2]
-        self.first_group = np.arange(n) * n_groups  # of each cloud
-        self.belongs = chunks.belongs()  # [n, M, G]
         self.tokens = np.empty((n * n_groups, encoder.spec.token_out.n_outputs), dtype=np.float32)
         self.known = np.zeros(n * n_groups, dtype=bool)
-        self.visited = np.zeros(self.belongs.shape[:2], dtype=bool)  # [n, M]
-        self.embeddings = np.zeros((*self.visited.shape, encoder.spec.width), dtype=np.float32)  # of those
+        self.visited = np.zeros((n, chunks.n_chunks), dtype=bool)
+        self.embeddings = np.zeros((n, chunks.n_chunks, encoder.spec.width), dtype=np.float32)  # of those visited
         self.n_encoded = self.n_pooled = 0  # groups, chunks
         self.kept: dict[str, Any] = {}  # what a task made of it, to be used again
 
@@ -241,6 +225,11 @@ class CloudView:
         n, n_points = self.chunks.points.shape[:2]
         first = np.arange(n) * n_points  # of each cloud
         return (self.chunks.members + first[:, None, None]).reshape(-1, self.chunks.members.shape[2])
+
+    @cached_property
+    def belongs(self) -> np.ndarray:
+        """[n, M, G]"""
+        return self.chunks.belongs()
 
     @cached_property
     def plain(self) -> tuple[np.ndarray, ...]:
@@ -260,24 +249,36 @@ class CloudView:
 
     def embed(self, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Only the groups of the chosen chunks that no earlier chunk had are encoded."""
-        at, group = self.belongs[rows, place].nonzero()  # sorted by cloud
-        group += self.first_group[rows[at]]
-        new = group[~self.known[group]]
-        self.encoder.encode(self, new)
-        self.known[new] = True
-        self.n_encoded += len(new)
+        pooled, n_new = (self._pooled if compiled.kernels is None else self._compiled_pooled)(rows, place)
+        self.n_encoded += n_new
         self.n_pooled += len(rows)
-        starts = at.searchsorted(np.arange(len(rows)))
-        found = self.encoder.embedding(np.maximum.reduceat(self.tokens[group], starts, axis=0))
+        found = self.encoder.embedding(pooled)
         self.visited[rows, place], self.embeddings[rows, place] = True, found
         return found
 
+    def _pooled(self, rows: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
+        """The largest tokens [b, w] of these chunks, and how many groups were new."""
+        at, group = self.belongs[rows, place].nonzero()  # sorted by cloud
+        group += (rows * self.belongs.shape[2])[at]
+        new = group[~self.known[group]]
+        for start in range(0, len(new), BLOCK):
+            some = new[start : start + BLOCK]
+            self.tokens[some] = self.encoder.tokens(self.points.take(self.members[some].T, axis=1))
+        self.known[new] = True
+        starts = at.searchsorted(np.arange(len(rows)))
+        return np.maximum.reduceat(self.tokens[group], starts, axis=0), len(new)
 
-def _panels(weight: np.ndarray) -> np.ndarray:
-    """[in, out] -> [panels, in, LANES] in a row, the last one filled up with zeros."""
-    n_in, n_out = weight.shape
-    filled = np.pad(weight, ((0, 0), (0, -n_out % LANES)))
-    return np.ascontiguousarray(filled.reshape(n_in, -1, LANES).swapaxes(0, 1), dtype=np.float32).reshape(-1)
+    def _compiled_pooled(self, rows: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
+        spec, (n, n_groups, k) = self.encoder.spec, self.plain[1].shape
+        b, w = len(rows), self.tokens.shape[1]
+        pooled = np.empty((b, w), dtype=np.float32)
+        assert compiled.kernels is not None
+        n_new = compiled.kernels.embed(
+            *self.plain, np.ascontiguousarray(rows, dtype=np.int64), np.ascontiguousarray(place, dtype=np.int64),
+            self.encoder.packed, self.known, self.tokens, pooled, n, self.plain[0].shape[1], n_groups, k, b,
+            spec.edge_in.n_outputs, spec.edge_out.n_outputs, spec.geometry.weight.shape[1], w,
+        )  # fmt: skip
+        return pooled, n_new
 
 
 def moment_sizes(k: int) -> list[int]:

@@ -94,6 +94,8 @@ def _some(chunks: Chunks) -> np.ndarray:
 
 def n_distinct(points: np.ndarray) -> np.ndarray:
     """Sorted points [n, P, 3], distinct first -> [n] how many."""
+    if (points[:, -1] != points[:, 0]).any(axis=1).all():  # as nearly always: no row is spare
+        return np.full(len(points), points.shape[1])
     repeats = (points[:, 1:] == points[:, :1]).all(axis=2)
     return np.asarray(points.shape[1] - repeats.sum(axis=1))
 
@@ -208,6 +210,12 @@ def _compiled_spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 def _layers(points: np.ndarray) -> np.ndarray:
     """[3, b, n] -> [b, 8] shares of the points in layers."""
+    if compiled.kernels is not None:
+        out = np.empty((points.shape[1], 8))
+        widths = [int(share * GRID) for share in LAYERS.values()]
+        for i, one in enumerate(out):
+            compiled.kernels.layers(np.ascontiguousarray(points[:, i]), one, points.shape[2], *widths)
+        return out
     x, y, z = np.sort(points, axis=2)
     found = []
     for width in (int(share * GRID) for share in LAYERS.values()):

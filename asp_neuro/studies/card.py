@@ -12,9 +12,11 @@ import numpy as np
 from asp_neuro.data.samples import Settings
 from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.learn import checkpoint
+from asp_neuro.model.points import is_dense
 from asp_neuro.runtime import deployment, hardware
 from asp_neuro.runtime.energy import Estimate
 from asp_neuro.scenes.image import Gaze
+from asp_neuro.studies import part_card
 
 MODELS = Path(__file__).parents[1] / "models"
 BEGIN, END = "<!-- models:begin -->", "<!-- models:end -->"
@@ -128,22 +130,24 @@ def energy(cost: Estimate) -> str:
 
 def card(name: str, data: str | None) -> str:
     deployed = deployment.open_bundle(name)
-    b = deployed.bundle
+    b, dense = deployed.bundle, is_dense(deployed.bundle.model)
+    found, below = part_card.results(name, data) if dense else (results(name, data), "")
     rows = {
         "model": f"`{deployed.sha256[:16]}`, recipe `{b.recipe['name']}`",
         "data": f"{b.recipe['data']['name']}, {len(b.classes)} classes, {inputs_of(deployed.settings)}",
         "licence of the data": b.licence or "made by this project, free",
         **training(name),
-        **results(name, data),
+        **found,
     }
     day = datetime.datetime.now(datetime.timezone.utc).date()
-    limits = limits_of(name, deployed.settings)
+    limits = part_card.LIMITS if dense else limits_of(name, deployed.settings)
     lines = [
         f"# {name}",
         "",
         f"Written by `python train/card.py {name}` on {day}; on the integer grid throughout.",
     ]
     lines += ["", look(name), "", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+    lines += ["", below] if below else []
     return "\n".join([*lines, "", "Known limits:", "", *(f"- {limit}" for limit in limits)])
 
 
@@ -173,7 +177,7 @@ def look(name: str) -> str:
 def rows_of(text: str) -> dict[str, str]:
     """The table of a card, back again."""
     cells = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
-    return {key.strip(" *"): value.strip() for key, value in cells if key.strip()}
+    return {row[0].strip(" *"): row[1].strip() for row in cells if len(row) == 2 and row[0].strip()}
 
 
 def table_of_cards() -> str:
@@ -193,7 +197,8 @@ def numbers_of_cards() -> str:
     lines = []
     for path in sorted(MODELS.glob("*.md")):
         rows = rows_of(path.read_text(encoding="utf-8"))
-        early, full = rows["test, certified exit"].replace(" after", " right after"), rows["test, full budget"]
+        early, full = rows["test, certified exit"], rows["test, full budget"]
+        early = early if "mIoU" in early else early.replace(" after", " right after")
         lines.append(
             f"- [{path.stem}](asp_neuro/models/{path.name}): {early}; {full.partition(' (')[0]} at full budget"
         )

@@ -23,6 +23,7 @@ from asp_neuro.runtime import deployment
 from asp_neuro.runtime.machine import fast_answers
 from asp_neuro.scenes.image import Gaze
 from asp_neuro.studies.subjects import Examples, Origin, Promised, Subject
+from asp_neuro.tasks.base import Task
 
 BATCH = 64
 
@@ -98,15 +99,22 @@ def oracle_orders(perceiver: Perceiver, scenes: Any, labels: np.ndarray) -> np.n
         drive_int, _ = model.mixer.step(carry[row], embeddings[row, place])
         trial = copy.copy(head)
         trial.keep(row)  # copies of the states: the head itself stays where it is
-        logits = model.task.logits(model.belief(trial.observe(drive_int)), batch.view, row)[:, 0]
+        logits = model.task.logits(model.belief(trial.observe(drive_int)), batch.view, row)
         gain = np.full(free.shape, -np.inf)
-        gain[row, place] = log_likelihood(logits, labels[row])
+        gain[row, place] = log_likelihood(log_shares(model.task, logits), labels[row])
         best = gain.argmax(axis=1)
         drive_int, carry = model.mixer.step(carry, embeddings[everyone, best])
         head.observe(drive_int)
         free[everyone, best] = False
         taken.append(best)
     return np.stack(taken, axis=1)
+
+
+def log_shares(task: Task, logits: np.ndarray) -> np.ndarray:
+    """Logits [b, R, C] of a task that gives a scene one class -> [b, C]: as they are, or log-probabilities."""
+    if logits.shape[1] == 1:
+        return np.asarray(logits[:, 0])
+    return np.log(np.maximum(task.shares(logits), np.finfo(np.float64).tiny))
 
 
 def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -39,6 +39,28 @@ def labelled_cloud(path: Path, chunks: Chunks, queries: np.ndarray, answer: Part
     return saved(figure, path)
 
 
+def order_curves(path: Path, report: dict[str, Any]) -> Path:
+    """Instance mIoU after some looks, a line for each rule."""
+    figure, axis = figure_of(1)
+    for rule, found in report["rules"].items():
+        at = [int(k) for k in found["miou_at"]]
+        axis.plot(at, [100.0 * value for value in found["miou_at"].values()], marker="o", markersize=3, label=rule)
+    axis.set_xlabel("looks")
+    axis.set_ylabel("instance mIoU in %")
+    axis.legend(frameon=False, fontsize=8)
+    return saved(figure, path)
+
+
+def robustness_bars(path: Path, report: dict[str, Any]) -> Path:
+    """Instance mIoU at full budget, a bar for each corruption."""
+    figure, axis = figure_of(1)
+    rows = [row for row in report["corruptions"] if row["k"] == report["budget"]]
+    axis.barh([row["corruption"] for row in rows], [100.0 * row["learned"] for row in rows])
+    axis.invert_yaxis()
+    axis.set_xlabel("instance mIoU in %, full budget")
+    return saved(figure, path)
+
+
 def _solid(figure: Any, axis: Any) -> Any:
     place = axis.get_subplotspec()
     axis.remove()

@@ -177,10 +177,7 @@ class Parts:
         scene = rows[at]
         first, second = chunks.first[scene, group].astype(np.intp), chunks.second[scene, group].astype(np.intp)
         own = np.where(visited[at, first], first, second)
-        near = known.near[scene, group]  # [s, n_near]
-        near = np.where(seen[at[:, None], near], near, group[:, None])
-        mixed = np.maximum.reduce(known.around[scene[:, None], near], axis=1)
-        mixed += known.token[scene, group]
+        mixed = known.around[scene, group] + known.token[scene, group]
         mixed += known.chunk[scene, own]
         mixed += (known.whole(rows, visited) + self.group_table[category])[at]
         context = self.context(to_range(mixed, 0.0, UNSIGNED_MAX))
@@ -253,7 +250,8 @@ class _Kept:
         self.near = neighbours(self.square, task.spec.n_near)
         h = weight.shape[1]
         self.done = np.zeros((n, n_groups), dtype=bool)
-        self.token, self.around = (np.zeros((n, n_groups, h), dtype=np.float32) for _ in range(2))
+        self.token, self.spoken = (np.zeros((n, n_groups, h), dtype=np.float32) for _ in range(2))
+        self.around = np.full((n, n_groups, h), -np.inf, dtype=np.float32)  # the largest of the neighbours seen so far
         self.chunk = np.zeros((*view.visited.shape, h), dtype=np.float32)
         self.looked = np.zeros_like(view.visited)
 
@@ -264,8 +262,14 @@ class _Kept:
         if at.size:
             tokens = view.tokens.reshape(*self.done.shape, -1)[at, group] + view.encoder.token_out.bias
             tokens = to_range(tokens, 0.0, UNSIGNED_MAX)
-            self.token[at, group], self.around[at, group] = tokens @ self.parts[0], tokens @ self.parts[1]
+            self.token[at, group], self.spoken[at, group] = tokens @ self.parts[0], tokens @ self.parts[1]
             self.done[at, group] = True
+            new = np.zeros_like(self.done)
+            new[at, group] = True
+            for k in range(self.near.shape[2]):
+                hearer = np.take_along_axis(new, self.near[..., k], axis=1).nonzero()
+                said = self.spoken[hearer[0], self.near[hearer[0], hearer[1], k]]
+                self.around[hearer] = np.maximum(self.around[hearer], said)
         at, place = (view.visited & ~self.looked).nonzero()
         if at.size:
             self.chunk[at, place] = view.embeddings[at, place] @ self.parts[2]

@@ -44,29 +44,32 @@ def _options(args: argparse.Namespace) -> tuple[str, str]:
 
 def report(args: argparse.Namespace) -> Result:
     """A bundle as one HTML file to look at, offline: objects, curves, promise, robustness, audits, energy, fit."""
-    from asp_neuro.errors import UsageError
-    from asp_neuro.runtime import deployment
+    from asp_neuro.data import CloudSet
+    from asp_neuro.runtime import deployment, part_samples, parts
     from asp_neuro.scenes.cloud_encoder import CloudSpec
-    from asp_neuro.scenes.image import Gaze
     from asp_neuro.studies.audits import run as audits
     from asp_neuro.studies.page import contents, html
+    from asp_neuro.tasks.parts import PartsSpec
 
     deployed = deployment.open_bundle(bundle_name(args))
-    if isinstance(deployed.settings, Gaze):
-        raise UsageError(f"the page is of clouds; images are drawn by: asp-neuro run {deployed.name} --picture out.png")
-    rule, sentence = deployment.exit_rule(deployed, args.no_exit, args.threshold, args.uncertified)
+    asked = deployed, args.no_exit, args.threshold, args.uncertified
+    if isinstance(deployed.bundle.model.task, PartsSpec):
+        rule, _, sentence = parts.rules_of(*asked)
+        clouds: Any = part_samples.samples_of(deployed, args.data, args.split, args.up, args.limit)
+    else:
+        rule, sentence = deployment.exit_rule(*asked)
+        clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
     say(sentence)
-    clouds = deployment.clouds_of(deployed, args.data, args.split, args.up, args.limit)
     if (clouds.labels < 0).any():
         raise InputError(f"{clouds.source}: a report needs clouds of known classes; for others: run --report FILE.html")
     audit = None
     if not args.no_audit:
         audit = audits.run(
-            deployed.name, data=args.data, up=args.up, split=args.split, limit=args.limit, threshold=rule.tau,
+            deployed.name, data=args.data, up=args.up, split=args.split, limit=args.limit, threshold=args.threshold,
             seed=args.seed,
         )  # fmt: skip
     about = contents.Subject(args.split, clouds.source, len(clouds), *_options(args))
-    robust = not args.no_robust and isinstance(deployed.bundle.model.scene, CloudSpec)
+    robust = not args.no_robust and isinstance(deployed.bundle.model.scene, CloudSpec) and isinstance(clouds, CloudSet)
     told = html.write(args.out, contents.gather(deployed, clouds, about, rule, sentence, audit, robust))
     return Result(told, f"{told['out']}: {told['bytes']} bytes, opens offline in a browser")
 

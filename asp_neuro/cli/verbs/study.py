@@ -55,6 +55,15 @@ def order(args: argparse.Namespace) -> Result:
         raise UsageError(f"--{next(iter(given))} is for training; with models given there is none")
     from asp_neuro.studies import order as study
 
+    if _dense(args.models):
+        from asp_neuro.studies import part_order
+
+        if args.float or args.average:
+            raise UsageError("--float and --average are for models that answer with a class")
+        report = part_order.run(
+            args.models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=args.out
+        )
+        return Result(report, part_order.text(report))
     try:
         report = study.run(
             args.models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=args.out,
@@ -64,6 +73,15 @@ def order(args: argparse.Namespace) -> Result:
         stop.args = (*stop.args, "the same command goes on where it was")
         raise
     return Result(report, study.text(report))
+
+
+def _dense(models: list[str]) -> bool:
+    """Whether a bundle of parts is to be studied."""
+    from asp_neuro.model.points import is_dense
+    from asp_neuro.runtime import deployment
+    from asp_neuro.studies.subjects import is_bundle
+
+    return bool(models) and is_bundle(models[0]) and is_dense(deployment.open_bundle(models[0]).bundle.model)
 
 
 def robustness_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +97,14 @@ def robustness(args: argparse.Namespace) -> Result:
     """Learned against fixed order on clouds with fewer points, turned, jittered."""
     from asp_neuro.studies import robustness as study
 
+    if _dense(args.models):
+        from asp_neuro.studies import part_robustness
+
+        report = part_robustness.run(
+            args.models, draws=args.draws, seed=args.seed, data=args.data, up=args.up, split=args.split,
+            limit=args.limit, out=args.out,
+        )  # fmt: skip
+        return Result(report, part_robustness.text(report))
     report = study.run(
         args.models or ["compact"], draws=args.draws, seed=args.seed, data=args.data, up=args.up, split=args.split,
         limit=args.limit, out=args.out,

@@ -41,7 +41,7 @@ def verify(args: argparse.Namespace) -> Result:
     scenes, ids = None, []
     try:
         clouds = deployment.clouds_of(deployed, args.data, "validation", args.up, args.limit)
-        scenes, ids = deployed.bundle.model.scene.scenes(clouds.inputs, clouds.names), list(clouds.names)
+        scenes, ids = deployed.scenes(clouds, keep=False), list(clouds.names)
     except MissingError as error:
         if args.data is not None:
             raise

@@ -14,7 +14,9 @@ import copy
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.errors import UsageError
+from asp_neuro.grid.arithmetic import panels
 from asp_neuro.heads.bits import DRIVE_MAX, STATE_MAX, STATE_MIN
 from asp_neuro.heads.membrane import LEAK_BITS, fires
 from asp_neuro.heads.soft.guard import bands, limits
@@ -22,6 +24,8 @@ from asp_neuro.heads.soft.layer import LayerSpec
 from asp_neuro.heads.soft.membrane import align_shift, rest
 from asp_neuro.heads.spec import HeadSpec
 from asp_neuro.heads.verdict import NEURONS
+
+FEW = 8  # scenes up to which a compiled layer is quicker than numpy
 
 
 class _Layer:
@@ -40,6 +44,7 @@ class _Layer:
         self.room = STATE_MAX - 1 - np.abs(self.theta_fire).max()  # a membrane this far from theta_fire may saturate
         band = bands(spec, n_steps)
         self.edges = [limits(spec.theta_fire_int, band, t) for t in range(1, n_steps + 1)]
+        self.packed = panels(self.weight), np.stack([self.bias, self.lam, self.theta, self.theta_fire])
         self.widest = [max((self.theta_fire - low).max(), (high - self.theta_fire).max()) for low, high in self.edges]
 
 
@@ -88,6 +93,9 @@ class FastHead:
         self.hit = self._no_hits(len(drive_int))
         z = drive_int
         for index, layer in enumerate(self.layers):
+            if compiled.kernels is not None and len(z) <= FEW and self._compiled(index, z):
+                z = self.spikes[index] if index == 0 else z + self.spikes[index]
+                continue
             synaptic = np.matmul(z.astype(layer.dtype, copy=False), layer.weight)
             drive = np.multiply(synaptic, layer.align, dtype=np.float64)
             drive += layer.bias
@@ -108,6 +116,24 @@ class FastHead:
                 self._guard(index, far, saturated, self.hit)
             z = self.spikes[index] if index == 0 else z + self.spikes[index]
         return self.membranes[-1]
+
+    def _compiled(self, index: int, z: np.ndarray) -> bool:
+        """One layer by its compiled twin, unless something overflows: numpy counts and clips."""
+        layer, old = self.layers[index], self.membranes[index]
+        if layer.dtype is not np.float32:
+            return False
+        held, fired, far = np.empty(old.shape), np.empty(old.shape, dtype=np.float32), np.empty(old.shape)
+        assert compiled.kernels is not None
+        pushed, most, least = compiled.kernels.layer(
+            np.ascontiguousarray(z, dtype=np.float32), *layer.packed, np.ascontiguousarray(old),
+            np.ascontiguousarray(self.spikes[index]), held, fired, far, len(z), *layer.weight.shape, layer.align,
+        )  # fmt: skip
+        if pushed > STATE_MAX or most > layer.room:
+            return False
+        self.membranes[index], self.spikes[index] = held, fired
+        if self.hit is not None and self.t > 1 and least < layer.widest[self.t - 1]:
+            self._guard(index, far, False, self.hit)
+        return True
 
     @property
     def fired(self) -> list[np.ndarray]:

@@ -15,6 +15,7 @@ from asp_neuro.model.exit import NEVER, ExitRule, first_crossing
 from asp_neuro.model.look import Look
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.report import progress
+from asp_neuro.studies.deployed import log_shares
 from asp_neuro.tasks.base import Task
 
 BATCH = 128
@@ -29,13 +30,14 @@ def early(n_steps: int) -> int:
 class Record:
     """T observations of n scenes; rows of every array in the order of the scenes.
 
-    A scene with one target has logits, from which all else follows; of one with many (the points of a cloud) the task
-    tells margin and loss, and rows that speak of a class are left out.
+    A scene with one target has logits, from which all else follows. With more targets the task tells the margin; if it
+    gives a scene one class all the same (parts: the category), its log-probabilities stand for the logits, if not it
+    tells the loss, and rows that speak of a class are left out.
     """
 
     truth: np.ndarray  # [n] true classes, or [n, R] of the targets
     place: np.ndarray  # [T, n]
-    logits: np.ndarray | None  # [T, n, C]; None: many targets
+    logits: np.ndarray | None  # [T, n, C]; None: many targets and no class
     belief: np.ndarray  # [T, n, H]
     membrane: np.ndarray  # [T, n, H] last layer, whole numbers
     drive_int: np.ndarray  # [T, n, D]
@@ -134,13 +136,16 @@ def stacked(parts: Sequence[Sequence[Look]], truth: np.ndarray, task: Task | Non
         assert logits is not None
         return Record(truth=truth, logits=logits[:, :, 0], scores=scores, free=free, **arrays)
     assert task is not None
+    arrays["pooled"] = whole("margin")
+    if task.shares(parts[0][0].logits[:1]).ndim == 2:
+        told = [np.stack([log_shares(task, look.logits) for look in part]) for part in parts]
+        return Record(truth=truth, logits=np.concatenate(told, axis=1), scores=scores, free=free, **arrays)
     ends = np.cumsum([len(part[0].rows) for part in parts])
     lost = [
         np.stack([task.loss(look.label, truth[end - len(look.rows) : end]) for look in part])
         for end, part in zip(ends, parts, strict=True)
     ]
-    arrays |= {"pooled": whole("margin"), "lost": np.concatenate(lost, axis=1)}
-    return Record(truth=truth, logits=None, scores=scores, free=free, **arrays)
+    return Record(truth=truth, logits=None, scores=scores, free=free, lost=np.concatenate(lost, axis=1), **arrays)
 
 
 def _free(look: Look) -> np.ndarray:

@@ -21,12 +21,15 @@ from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.rules import fps_orders, random_orders
 from asp_neuro.report import progress, say
 from asp_neuro.runtime import deployment, neurobench
+from asp_neuro.runtime.part_samples import labelled_parts
 from asp_neuro.scenes.cloud import Chunks
+from asp_neuro.scenes.cloud_encoder import CloudSpec
 from asp_neuro.studies.audits import choice, classes, exactness, host, information, selective, stopping
 from asp_neuro.studies.audits.record import BATCH, Record, early, exits, record
 from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, text
 from asp_neuro.studies.deployed import oracle_orders
 from asp_neuro.studies.subjects import Origin, clouds_of, demand_alike
+from asp_neuro.tasks.parts import PartsSpec
 
 PAPERS_THRESHOLD = 0.30  # J.1's operating point, where a model has no exit of its own
 
@@ -44,6 +47,7 @@ class Audited:
     delta: float
     exit: str  # a sentence
     others: tuple[Perceiver, ...] = ()  # trainings of the same recipe with other seeds
+    deployed: deployment.Deployed | None = None  # None: a checkpoint
 
 
 def with_others(audited: Audited, names: Sequence[str | Path]) -> Audited:
@@ -59,12 +63,16 @@ def opened(name: str | Path | None, threshold: float | None = None) -> Audited:
     if name is not None and Path(name).suffix == ".pt":
         return _trained(name, threshold)
     deployed = deployment.open_bundle(name)
-    origin = Origin(deployed.bundle.recipe, deployed.chunking)
+    scene = deployed.bundle.model.scene
+    how: Any = scene.chunking if isinstance(scene, CloudSpec) else None  # others are read by `deployment`
+    origin = Origin(deployed.bundle.recipe, how)
     rule, sentence = deployment.exit_rule(deployed, threshold=threshold, uncertified=True)
     found = deployed.certificate
     levels = (0.05, 0.05) if found is None else (found.alpha, found.delta)
     tau, sentence = _threshold(rule.tau, sentence)
-    return Audited(deployed.name, deployed.perceiver, origin, deployed.sha256, tau, *levels, sentence)
+    return Audited(
+        deployed.name, deployed.perceiver, origin, deployed.sha256, tau, *levels, sentence, deployed=deployed
+    )
 
 
 def _trained(name: str | Path, threshold: float | None) -> Audited:
@@ -91,10 +99,10 @@ def run(
     began = time.process_time()
     audited = with_others(opened(name, threshold), others)
     say(audited.exit)
-    clouds = clouds_of(audited.origin, data, up, split, limit).relabelled(audited.perceiver.classes)
+    clouds = _samples(audited, data, up, split, limit)
     if len(clouds) < 4:
         raise UsageError(f"{len(clouds)} clouds: an audit needs at least 4; give a larger --limit")
-    scenes = audited.perceiver.scenes(clouds.points, clouds.names, cache=True)
+    scenes = audited.perceiver.scenes(clouds.inputs, clouds.names, cache=True)
     rows = rows_of(audited, scenes, clouds.labels, seed)
     verdicts = [row.verdict for row in rows]
     parts = (scenes[start : start + BATCH] for start in range(0, len(clouds), BATCH))
@@ -108,11 +116,25 @@ def run(
         "exit": audited.exit,
         "seed": seed,
         "rows": [dataclasses.asdict(row) for row in rows],
-        "left_out": left_out(audited.perceiver, clouds.labels),
+        "left_out": left_out(audited.perceiver, rows),
         **{verdict: verdicts.count(verdict) for verdict in (HOLDS, FAILS, UNCLEAR)},
         "neurobench": neurobench.metrics(audited.perceiver, parts, ExitRule(tau=audited.tau)),
         "cpu_seconds": time.process_time() - began,
     }
+
+
+def _samples(audited: Audited, data: str | None, up: str | None, split: str, limit: int | None) -> Any:
+    """Labelled scenes; of parts the category is asked, not told, and is the class of every row."""
+    spec, origin = audited.perceiver.spec, audited.origin
+    if isinstance(spec.task, PartsSpec):
+        say(f"this reads the {split} split; rows are about the category, which the model is not told")
+        return labelled_parts(spec, origin.recipe["data"], data, split, up, limit, told=False)
+    if not isinstance(spec.scene, CloudSpec):
+        if audited.deployed is None:
+            raise UsageError(f"a checkpoint of scenes of kind '{spec.scene.kind}': export it, and audit the bundle")
+        say(f"this reads the {split} split; log it, with what for")
+        return deployment.clouds_of(audited.deployed, data, split, up, limit)
+    return clouds_of(origin, data, up, split, limit).relabelled(audited.perceiver.classes)
 
 
 def told(report: dict[str, Any]) -> str:
@@ -124,14 +146,14 @@ def told(report: dict[str, Any]) -> str:
     return f"{head}\n\n{text(rows)}\n{missing}\n{end}; what each row means: docs/audits.md"
 
 
-def left_out(perceiver: Perceiver, truth: np.ndarray) -> list[str]:
+def left_out(perceiver: Perceiver, rows: Sequence[Row]) -> list[str]:
     """Which rows a model's kind cannot have, and why."""
     said, head = [], perceiver.head
     if head.neurons.exact(head) is None or head.neurons.drift(head, 1) is None:
         said.append(f"S17, S18 (drift, proven spikes): neurons of form '{head.form}' have no exact engine or no bound")
     if not perceiver.spec.policy.mask:
         said.append("S11 (masking): this policy has no mask to switch off")
-    if np.ndim(truth) > 1:
+    if not any(row.theorem == "S2" for row in rows):
         said.append(
             "S2, S4, S9, S10, S19, S22, S23, J.7, J.9 (information, promises, calibration, classes): "
             f"a scene of task '{perceiver.spec.task.kind}' has many targets, these rows ask for one class"

@@ -10,19 +10,21 @@ import numpy as np
 from asp_neuro.certify import Certificate
 from asp_neuro.errors import InputError, MissingError
 from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.look import Look
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.rules import fps_orders, random_orders
-from asp_neuro.runtime import deployment, hardware
+from asp_neuro.runtime import deployment, hardware, parts
 from asp_neuro.runtime.deployment import Deployed
 from asp_neuro.runtime.energy import Estimate
 from asp_neuro.studies import robustness
 from asp_neuro.studies.audits.record import Exits, Record, exits, record
 from asp_neuro.studies.page.pictures import SCENES, TASKS, many_targets
 from asp_neuro.studies.subjects import subjects
+from asp_neuro.tasks.parts import Parts, PartsSpec
 
 EACH = 4  # objects of each kind
 AT_HAND = 12  # objects whose classes nobody knows
-GOOD = 0.95  # what counts as right where the loss is a share
+GOOD = 0.8  # what counts as right where the loss is a share
 ROBUST = 200  # clouds that are corrupted
 
 
@@ -57,6 +59,7 @@ class Contents:
     fit: hardware.FitReport
     record: Record | None = None  # None: nobody knows the classes
     stops: Exits | None = None
+    measure: str = "right"  # what the score is
     rivals: dict[str, Record] = field(default_factory=dict)  # the same clouds in other orders
     audit: dict[str, Any] | None = None
     robust: list[dict[str, Any]] = field(default_factory=list)
@@ -95,27 +98,55 @@ def shown(
     looks = perceiver.played(batch, ExitRule()).looks
     margins = np.stack([look.margin for look in looks])
     stops, kind = stops_of(margins, rule), perceiver.spec.scene.kind
-    found = []
+    found, points = [], labels_of_points(perceiver, batch, looks)
     for at, (row, why) in enumerate(chosen):
         place = np.array([look.place[at] for look in looks])
-        labels = np.stack([np.asarray(look.label[at]) for look in looks])
-        shares = np.stack([perceiver.model.task.shares(look.logits[at : at + 1])[0] for look in looks])
-        many = labels.ndim > 1
-        told = TASKS.get(perceiver.spec.task.kind, many_targets if many else TASKS["classify"])(labels, shares)
+        each = points[:, at] if points is not None else None  # [T, P]
         draw = SCENES.get(kind)
-        known = None if np.ndim(truth[row]) or truth[row] < 0 else int(truth[row])
         found.append({
             "name": names[row],
             "why": why,
-            "truth": known,
+            "truth": None if each is not None or np.ndim(truth[row]) or truth[row] < 0 else int(truth[row]),
             "stop": int(stops.step[at]) + 1,
             "crossed": bool(stops.crossed[at]),
             "order": place.tolist(),
             "margins": np.round(margins[:, at], 4).tolist(),
-            "shares": np.round(told, 4).tolist(),
-            "picture": None if draw is None else draw(batch, at, place, labels if many else None),
+            "shares": np.round(beliefs(perceiver, looks, at, each), 4).tolist(),
+            "picture": None if draw is None else draw(perceiver.spec.scene, batch, at, place, each),
         })  # fmt: skip
     return found
+
+
+def beliefs(perceiver: Perceiver, looks: list[Look], at: int, each: np.ndarray | None) -> np.ndarray:
+    """[T, C] a bar per class and look: probabilities, or the share of the targets that get each label."""
+    if each is not None:
+        return many_targets(each, len(bar_names(perceiver)))
+    labels = np.stack([np.asarray(look.label[at]) for look in looks])
+    shares = np.stack([perceiver.model.task.shares(look.logits[at : at + 1])[0] for look in looks])
+    own = TASKS.get(perceiver.spec.task.kind)
+    if own is not None:
+        return own(labels, shares)
+    return many_targets(labels, shares.shape[-1]) if labels.ndim > 1 else shares
+
+
+def bar_names(perceiver: Perceiver) -> tuple[str, ...]:
+    """What the bars are called."""
+    task = perceiver.spec.task
+    return task.part_names() if isinstance(task, PartsSpec) else perceiver.classes
+
+
+def labels_of_points(perceiver: Perceiver, batch: Any, looks: list[Look]) -> np.ndarray | None:
+    """[T, n, P] a label for every point of the clouds after each look, for a task that has one (`parts`)."""
+    task = perceiver.model.task
+    if not isinstance(task, Parts):
+        return None
+    view, everyone, told = perceiver.model.encoder.view(batch), np.arange(len(batch)), []
+    for look in looks:
+        view.embed(everyone, look.place)
+        told.append([
+            task.points(look.belief[i], view, i, batch.points[i], int(look.label[i])).argmax(axis=1) for i in everyone
+        ])  # fmt: skip
+    return np.array(told)
 
 
 def gather(
@@ -131,30 +162,49 @@ def gather(
     if (truth.reshape(len(truth), -1) < 0).all(axis=1).any():
         chosen = [(row, "at hand") for row in range(min(AT_HAND, len(truth)))]
     else:
-        seen = record(perceiver, scenes, truth, label="looking")
-        more |= {"record": seen, "stops": stops_of(seen.margins, rule), "rivals": _rivals(perceiver, scenes, truth)}
+        seen, rivals = played(deployed, samples, scenes)
+        more |= {"record": seen, "stops": stops_of(seen.margins, rule), "rivals": rivals}
+        more["measure"] = "mean IoU" if isinstance(perceiver.spec.task, PartsSpec) else "right"
         chosen = picked(seen, more["stops"])
     if robust:
         more["robust"] = _robust(deployed, samples)
-    objects = shown(perceiver, scenes, samples.names, truth, chosen, rule)
+    names = tuple(samples.names)
+    if isinstance(perceiver.spec.task, PartsSpec):
+        names = tuple(f"{samples.classes[c]} {n}" if c >= 0 else n for c, n in zip(truth, names, strict=True))
+    objects = shown(perceiver, scenes, names, truth, chosen, rule)
     bundle = deployed.bundle
     fit = hardware.check(
         bundle.head, bundle.model.mixer, hardware.chip("loihi2"), bundle.golden.membranes, bundle.golden.spikes
     )
     return Contents(
-        deployed.name, deployed.sha256, bundle.classes, bundle.model.scene.kind, bundle.model.task.kind,
+        deployed.name, deployed.sha256, bar_names(perceiver), bundle.model.scene.kind, bundle.model.task.kind,
         perceiver.budget, about, sentence, rule, objects, deployed.certificate, _energy(deployed, samples, rule), fit,
         **more,
     )  # fmt: skip
 
 
-def _rivals(perceiver: Perceiver, scenes: Any, truth: np.ndarray) -> dict[str, Record]:
+def played(deployed: Deployed, samples: Any, scenes: Any) -> tuple[Record, dict[str, Record]]:
+    """The record in the learned order, and in others."""
+    perceiver, truth = deployed.perceiver, np.asarray(samples.labels)
     n, n_places, budget = len(truth), perceiver.spec.scene.n_places, perceiver.budget
     orders = {
         "random order": random_orders(n, n_places, 0),
         "farthest-point order" if perceiver.spec.scene.kind == "cloud" else "as numbered": fps_orders(n, n_places),
     }
-    return {name: record(perceiver, scenes, truth, order[:, :budget], name) for name, order in orders.items()}
+    if isinstance(perceiver.spec.task, PartsSpec):
+        return _parts(deployed, samples, scenes, None), {
+            name: _parts(deployed, samples, scenes, order[:, :budget]) for name, order in orders.items()
+        }
+    return record(perceiver, scenes, truth, label="looking"), {
+        name: record(perceiver, scenes, truth, order[:, :budget], name) for name, order in orders.items()
+    }
+
+
+def _parts(deployed: Deployed, samples: Any, scenes: Any, order: np.ndarray | None) -> Record:
+    """Margins and IoUs after every look: what a page asks of a record."""
+    margins, ious = parts.full_budget(deployed, samples, deployed.perceiver, scenes, order=order)
+    none = np.zeros((*margins.shape, 0))
+    return Record(samples.labels, margins.astype(int), None, none, none, none, pooled=margins, lost=1.0 - ious)
 
 
 def _energy(deployed: Deployed, samples: Any, rule: ExitRule) -> Estimate | None:

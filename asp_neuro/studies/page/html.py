@@ -69,9 +69,9 @@ def _tiles(found: Contents) -> list[tuple[str, str]]:
     if found.record is not None and found.stops is not None:
         right, whole = found.stops.at(found.record.score).mean(), found.record.score[-1].mean()
         tiles += [
-            ("right at the exit", f"{100.0 * float(right):.1f} %"),
+            (f"{found.measure} at the exit", f"{100.0 * float(right):.1f} %"),
             ("looks taken", f"{_uses(found)} of {found.budget}"),
-            ("right after all looks", f"{100.0 * float(whole):.1f} %"),
+            (f"{found.measure} after all looks", f"{100.0 * float(whole):.1f} %"),
             ("exits before the end", f"{100.0 * float(found.stops.crossed.mean()):.1f} %"),
         ]
     if found.energy is not None:
@@ -85,9 +85,9 @@ def _summary(found: Contents) -> str:
     )
     where = "" if found.about.at_hand or found.about.split in found.about.source else f", {found.about.split} split"
     about = (
-        f"An active spiking network (scenes: {found.scene}, task: {found.task}, {len(found.classes)} classes). It "
+        f"An active spiking network (scenes: {found.scene}, task: {found.task}, {len(found.classes)} labels). It "
         f"looks at one place after the other, at most {found.budget} times, chooses where to look next by what it "
-        f"believes, and stops when it is sure. Here: {found.about.n} from {found.about.source}{where}."
+        f"believes, and stops when it is sure. Here: {found.about.n} scenes, {found.about.source}{where}."
     )
     words = f"<h1>{escape(found.name)}</h1><p>{escape(about)}</p>"
     return f'<header class="wide">{words}<div class="tiles">{cells}</div></header>'
@@ -114,8 +114,9 @@ def _objects(found: Contents) -> str:
 <div id="scale" aria-hidden="true"></div>
 <div id="bars"></div>
 <svg id="margins" viewBox="0 0 300 92" role="img"><title>margin after each look</title></svg></div></div>
-<p class="small">Drag to turn. Points take the colour of the look that first saw them, grey ones are unseen. Bars: what
-the network believes after that many looks; the little curve is its margin, the dashed line where it stops.
+<p class="small">Drag to turn a cloud: points take the colour of the look that first saw them, grey ones are unseen;
+frames on an image are its glimpses. Bars: what the network believes after that many looks; the little
+curve is its margin, the dashed line where it stops.
 Looks after its exit are shown too: in use they do not happen.</p>""",
         wide=True,
     )
@@ -130,7 +131,7 @@ def _accuracy(found: Contents) -> str:
         name: rival.score.mean(axis=1) for name, rival in found.rivals.items()
     }
     low = np.floor(10 * float(min(y.min() for y in curves.values()))) / 10
-    axes = Axes("looks", "share right", (1, seen.n_steps), (low, 1.0))
+    axes = Axes("looks", "share right" if found.measure == "right" else found.measure, (1, seen.n_steps), (low, 1.0))
     drawn = [Line(name, k, y.tolist(), kind) for (name, y), kind in zip(curves.items(), "abc", strict=False)]
     mark = None if found.stops is None else (float(_uses(found)), f"mean exit {_uses(found)}")
     return _section("Accuracy against looks", lines(axes, drawn, mark))
@@ -249,21 +250,21 @@ def commands(found: Contents) -> list[tuple[str, str]]:
     """What is shown, and what to type for the same numbers."""
     name, data = shlex.quote(found.name), found.about.options
     run = f"{data} {found.about.exit_options}".strip()
-    threshold = "" if found.rule.tau is None else f" --threshold {found.rule.tau}"
+    asked = " " + found.about.exit_options.replace("--uncertified", "").replace("--no-exit", "")  # what others know too
     if found.about.at_hand:
         told = [("the answers, and this page", f"asp-neuro run {name} {run} --report report.html")]
     else:
         told = [
             ("accuracy, looks, exits", f"asp-neuro run {name} {run}"),
             ("accuracy after k looks, other orders", f"asp-neuro study order {name} {data}"),
-            ("when it stops", f"asp-neuro study exits {name} {data}{threshold}"),
+            ("when it stops", f"asp-neuro study exits {name} {data}{asked}"),
             ("energy", f"asp-neuro energy {name} {run}"),
             ("this page", f"asp-neuro report {name} {run} --out report.html"),
         ]
     if found.audit is not None:
-        told.insert(-1, ("audits, NeuroBench", f"asp-neuro audit {name} {data}{threshold}"))
+        told.insert(-1, ("audits, NeuroBench", f"asp-neuro audit {name} {data}{asked}"))
     if found.robust:
-        some = f"--split {found.about.split} --limit {min(ROBUST, found.about.n)} --draws 1"
+        some = f"{data} --limit {min(ROBUST, found.about.n)} --draws 1"
         told.insert(-1, ("corrupted clouds", f"asp-neuro study robustness {name} {some}"))
     return [*told, ("the promise", f"asp-neuro show {name}"), ("fit", f"asp-neuro check {name}")]
 

@@ -24,7 +24,7 @@
         shown.push([across, cp * y - sp * depth, sp * y + cp * depth, i]);
       }
       shown.sort((a, b) => a[2] - b[2]);
-      const painted = byLabel && labels && k > 0;
+      const painted = labels && k > 0 && (byLabel || one !== object);
       for (const [x, y, depth, i] of shown) {
         const lit = seen[i] > 0 && seen[i] <= k, near = 1 + depth / 2500, r = (lit ? 3 : 1.7) * near * Math.max(scale, 0.45);
         pen.fillStyle = painted ? labelColour(labels[k - 1][i]) : lit ? lookColour(seen[i], T) : "#5b6675";
@@ -110,7 +110,10 @@
   function refresh() { tell(); draw(); }
   function open(at) {
     object = data.objects[at];
+    byLabel = Boolean(object.picture && object.picture.labels);
+    paint.textContent = byLabel ? "by label" : "by look";
     [...strip.querySelectorAll("button")].forEach((one, n) => one.setAttribute("aria-selected", n === at));
+    turn.hidden = !(object.picture && object.picture.kind === "cloud");
     paint.hidden = !(object.picture && object.picture.labels);
     slider.max = object.order.length;
     slider.value = object.stop;

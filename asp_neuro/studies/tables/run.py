@@ -121,7 +121,7 @@ def _write(
 
 def text(report: dict[str, Any]) -> str:
     """For people."""
-    heads = list(report["rows"][0])
+    heads = [key for key in report["rows"][0] if any(row[key] is not None for row in report["rows"])]
     body = [[_cell(row[key]) for key in heads] for row in report["rows"]]
     of = ", ".join(map(str, report["seeds"]))
     taus = ", ".join(f"{tau:.4g}" for tau in report["thresholds"])
