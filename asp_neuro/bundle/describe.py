@@ -11,6 +11,7 @@ from asp_neuro.bundle.layout import model_sha256, settings_text
 from asp_neuro.bundle.origin import read_origin
 from asp_neuro.bundle.records import FORMAT, Bundle, printable
 from asp_neuro.certify import Certificate, Plan, percent, promise, why_void
+from asp_neuro.certify.part_promise import PartPromise
 from asp_neuro.certify.used import marks_in
 from asp_neuro.grid.sections import n_parameters
 from asp_neuro.heads.bits import STATE_MAX
@@ -85,6 +86,10 @@ def _layer_table(bundle: Bundle) -> str:
 
 
 def _promise(bundle: Bundle) -> str:
+    if bundle.points is not None:
+        found = PartPromise.from_dict(bundle.points)
+        void = found.why_void(model_sha256(bundle), "FILE")
+        return f"promise: void, {void}" if void else "promise: " + "\n         ".join(found.sentences)
     if bundle.certificate is None:
         return "certificate: none" + (" (a plan is stored)" if bundle.plan is not None else "")
     certificate = Certificate.from_dict(bundle.certificate)
