@@ -225,7 +225,7 @@ def asked(*extras: str, python: str | None = None) -> set[str]:
 CORE, EVERYTHING = asked(), asked("dev")
 OWN_IMPORTS = {
     **{"torch": "train", "lava": "lava", "matplotlib": "plots", "nir": "nir"},
-    **{"pypcd4": "files", "laspy": "files", "lazrs": "files", "pye57": "e57"},
+    **{"pypcd4": "files", "laspy": "files", "lazrs": "files", "PIL": "files", "pye57": "e57"},
 }
 NEWER = ("train", "plots", "files", "e57", "nir", "test")  # what .ci/setup installs elsewhere than on 3.10
 
@@ -270,7 +270,7 @@ def test_an_import_that_nobody_brings_is_seen():
 
 def test_extras_name_the_extras_that_they_hold():
     assert {"numpy", "scipy", "h5py", "trimesh", "tqdm", "packaging", "tomli"} == CORE
-    lava, files = {"lava-nc", "lava-dl", "setuptools"}, {"pypcd4", "laspy", "lazrs", "pye57"}
+    lava, files = {"lava-nc", "lava-dl", "setuptools"}, {"pypcd4", "laspy", "lazrs", "pillow", "pye57"}
     assert asked("all") - CORE == {"torch", "matplotlib", "nir"} | lava | files
     assert {"pytest", "ruff", "lava-nc"} <= EVERYTHING
     assert "lava-nc" not in asked("all", python="3.12")

@@ -17,7 +17,7 @@ from asp_neuro.libraries import EXTRA_OF, MissingLibrary, demand, install, is_th
 from asp_neuro.plain import tomllib
 
 ROOT = Path(__file__).parents[1]
-OPTIONAL = ("torch", "lava", "matplotlib", "nir", "pypcd4", "laspy", "lazrs", "pye57")  # all that the extras bring
+OPTIONAL = ("torch", "lava", "matplotlib", "nir", "pypcd4", "laspy", "lazrs", "PIL", "pye57")  # all of the extras
 
 # Makes libraries absent, as far as an import can tell.
 ABSENT = """

@@ -142,17 +142,21 @@ def _cells(report: dict[str, Any]) -> list[dict[str, Any]]:
 def text(report: dict[str, Any]) -> str:
     """Table 2, S10 and S11, the paired differences and the ablations, for people."""
     rules, ablations = report["rules"], report["ablations"]
-    keys = list(rules["learned"]["accuracy_at"])
+    keys, what = list(rules["learned"]["accuracy_at"]), "images" if "centre_out" in rules else "clouds"
     heads = [f"k={report['budget'] if key == 'M' else key}" for key in keys]
     of = f"{len(report['seeds'])} model(s), seeds {', '.join(map(str, report['seeds']))}, {report['head']} head"
     rows = [[rule, *(share(f["accuracy_at"][k], f["spread_at"][k]) for k in keys)] for rule, f in rules.items()]
-    lines = [f"accuracy in % on the {report['split']} split, {report['n']} scenes, recipe '{report['recipe']}', {of}"]
+    lines = [f"accuracy in % on the {report['split']} split, {report['n']} {what}, recipe '{report['recipe']}', {of}"]
     lines += [table(rows, ("rule", *heads)), "", "exit at a margin: observations on average / accuracy in %"]
     rows = [
         [f"{tau:.2f}", *(f"{f['sweep'][i]['observations']:.2f} / {_sweep(f, i)}" for f in rules.values())]
         for i, tau in enumerate(THRESHOLDS)
     ]
-    lines += [table(rows, ("margin", *rules)), "", "learned minus rival in points (standard error, paired)"]
+    lines += [
+        table(rows, ("margin", *rules)),
+        "",
+        f"learned minus rival in points (standard error, paired over {what})",
+    ]
     rivals = [rule for rule in rules if rule != "learned" and rule not in TRUTH]
     names = [*heads, *(f"margin {tau:.2f}" for tau in THRESHOLDS)]
     gaps = [[gap(row) for row in report["paired"] if (row["policy"], row["rule"]) == (FULL, r)] for r in rivals]

@@ -115,8 +115,8 @@ def _objects(found: Contents) -> str:
 <div id="bars"></div>
 <svg id="margins" viewBox="0 0 300 92" role="img"><title>margin after each look</title></svg></div></div>
 <p class="small">Drag to turn a cloud: points take the colour of the look that first saw them, grey ones are unseen;
-frames on an image are its glimpses. Bars: what the network believes after that many looks;
-the little curve is its margin, the dashed line where it stops.
+frames on an image are its glimpses. Bars: what the network believes after that many looks; the little
+curve is its margin, the dashed line where it stops.
 Looks after its exit are shown too: in use they do not happen.</p>""",
         wide=True,
     )
