@@ -241,7 +241,7 @@ def bundle(tmp_path):
     golden = specs.golden(spec, specs.random_drives(rng, 6, 2, 16))
     place = tmp_path / "parts.net"
     write(place, Bundle(spec, {"name": "parts", "data": {"name": "shapenetpart", "splits": "far"}}, golden))
-    np.savetxt(tmp_path / "cloud.xyz", rng.normal(size=(150, 3)))
+    np.savetxt(tmp_path / "cloud.xyz", rng.normal((593000.0, 5763000.0, 80.0), size=(150, 3)))
     return place
 
 
@@ -249,7 +249,7 @@ def bundle(tmp_path):
 def test_every_point_of_the_input_is_written(bundle, tmp_path, kind, capsys):
     out = tmp_path / f"labelled.{kind}"
     code = main(["run", str(bundle), "--input", str(tmp_path / "cloud.xyz"), "--category", "Kind 1", "--out", str(out),
-                 "--json"])  # fmt: skip
+                 "--up", "z", "--json"])  # fmt: skip
     report = json.loads(capsys.readouterr().out)
     assert code == 0
     answer = report["answers"][0]
@@ -258,10 +258,15 @@ def test_every_point_of_the_input_is_written(bundle, tmp_path, kind, capsys):
         with np.load(out) as stored:
             assert len(stored["labels"]) == len(stored["accepted"]) == 150
             assert set(stored["labels"].tolist()) <= {2, 3, 4}
+            found = stored["points"]
     elif kind == "csv":
-        assert len(out.read_text().splitlines()) == 151
+        found = np.loadtxt(out, delimiter=",", skiprows=1)[:, :3]
     else:
-        assert b"element vertex 150\n" in out.read_bytes()
+        head, body = out.read_bytes().split(b"end_header\n")
+        assert b"element vertex 150\n" in head
+        found = np.frombuffer(body, "<f8,<f8,<f8,u1,u1,u1,<i2,<f4,u1")
+        found = np.stack([found[f"f{axis}"] for axis in range(3)], axis=1)
+    np.testing.assert_array_equal(found, np.loadtxt(tmp_path / "cloud.xyz"))  # as they came: far away, z up
 
 
 def test_without_a_category_the_model_answers_it(bundle, tmp_path, capsys):

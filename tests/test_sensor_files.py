@@ -55,6 +55,8 @@ def test_a_survey_on_the_map_keeps_every_millimetre(tmp_path, cloud, kind):
     np.testing.assert_allclose(centred(read_cloud(near)), centred(cloud), atol=1e-6)
     np.testing.assert_array_equal(read_cloud(near), read_cloud(far))
     assert take_file(far, HOW).notes == ()
+    given = take_file(far, HOW, every=True).given
+    np.testing.assert_allclose(given, np.round(cloud, 3) + UTM, atol=2e-9)  # labels go back to the map
 
 
 def test_a_las_file_is_known_by_its_first_bytes(tmp_path, cloud, monkeypatch):

@@ -57,6 +57,7 @@ class Stored:
 
     points: np.ndarray
     notes: tuple[str, ...] = ()
+    corner: np.ndarray | None = None  # [3] what was taken off the points, so that no digit is lost
 
 
 def read_cloud(
@@ -79,7 +80,8 @@ def take_file(
         points = _sample(path, Mesh(to_y_up(content.vertices, up), content.faces), n, seed)
         return take(points, replace(how, strays=None), where=str(path), every=every)  # on a surface nothing strays
     taken = take(content.points, how, up=up, drop_invalid=drop_invalid, seed=seed, where=str(path), every=every)
-    return replace(taken, notes=(*content.notes, *taken.notes))
+    given = taken.given if taken.given is None or content.corner is None else taken.given + content.corner
+    return replace(taken, notes=(*content.notes, *taken.notes), given=given)
 
 
 def _read(path: Path) -> Stored | Mesh:
@@ -353,7 +355,7 @@ def _pypcd(path: Path, raw: bytes) -> Any:
         raise InputError(f"{path}: not a readable pcd file: {reason(error)}") from error
 
 
-def _las(path: Path, raw: bytes) -> np.ndarray:
+def _las(path: Path, raw: bytes) -> Stored:
     """x, y, z of a LAS or LAZ file; which of the two, its header says."""
     demand("laspy", f"{path}: a las file")
     import laspy
@@ -374,7 +376,8 @@ def _las(path: Path, raw: bytes) -> np.ndarray:
         raise InputError(f"{path}: truncated: {len(whole)} points, the header promises {header.point_count}")
     if not len(whole):
         raise InputError(f"{path}: no points")
-    return (whole - whole.min(axis=0)) * np.asarray(header.scales, np.float64)  # the offset goes before a digit can
+    least, scale = whole.min(axis=0), np.asarray(header.scales, np.float64)
+    return Stored((whole - least) * scale, corner=least * scale + np.asarray(header.offsets, np.float64))
 
 
 def _e57(path: Path, raw: bytes) -> Stored:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class Intake:
     removed: int = 0  # points that cleaning took for strays
     notes: tuple[str, ...] = ()  # sentences: what was not taken as it came
     every: np.ndarray | None = None  # [P, 3] float64, if asked for: every row that was given, where `points` lie
+    given: np.ndarray | None = None  # [P, 3] float64, likewise: as they came
 
 
 def take(
@@ -88,8 +89,11 @@ def take(
     _check_distinct(cloud, how.least, where)
     dropped, zeros, removed = len(rows) - len(valid), len(valid) - len(there), len(there) - len(kept)
     notes += [*_told(dropped, zeros, removed, len(kept), how.n_points), *_lattice(thinned)]
-    kept_rows = to_y_up(rows, up).astype(np.float64) - _middle(thinned) if every else None
-    return Intake(cloud, dropped + zeros, removed, tuple(notes), kept_rows)
+    taken = Intake(cloud, dropped + zeros, removed, tuple(notes))
+    if not every:
+        return taken
+    as_they_came = rows.astype(np.float64)
+    return replace(taken, every=to_y_up(as_they_came, up) - _middle(thinned), given=as_they_came)
 
 
 def take_all(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import colorsys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,14 +31,13 @@ def colour(part: int) -> tuple[int, int, int]:
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
-def write(path: Path, samples: Any, answer: PartAnswer) -> Path:
-    """The first cloud of `samples` with its answer; coordinates y up, as the model saw them."""
-    points = samples.every[0]
+def write(path: Path, points: np.ndarray, answer: PartAnswer) -> Path:
+    """Points [P, 3] float64 as they came, with what was answered of each."""
     with files.writing(path) as file:
         match path.suffix.lower():
             case ".npz":
                 np.savez_compressed(
-                    file, points=points.astype(np.float32), labels=answer.labels.astype(np.int16),
+                    file, points=points, labels=answer.labels.astype(np.int16),
                     margins=answer.point_margins, accepted=answer.accepted, accepted_each=answer.accepted_each,
                 )  # fmt: skip
             case ".csv":
@@ -54,7 +52,7 @@ def write(path: Path, samples: Any, answer: PartAnswer) -> Path:
 
 
 def _ply(points: np.ndarray, answer: PartAnswer) -> bytes:
-    kinds = [("x", "<f4", "float"), ("y", "<f4", "float"), ("z", "<f4", "float"), ("red", "u1", "uchar"),
+    kinds = [("x", "<f8", "double"), ("y", "<f8", "double"), ("z", "<f8", "double"), ("red", "u1", "uchar"),
              ("green", "u1", "uchar"), ("blue", "u1", "uchar"), ("label", "<i2", "short"), ("margin", "<f4", "float"),
              ("accepted", "u1", "uchar")]  # fmt: skip
     record = np.empty(len(points), dtype=[(name, kind) for name, kind, _ in kinds])

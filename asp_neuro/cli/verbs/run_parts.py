@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from asp_neuro.cli.machines import machine
 from asp_neuro.cli.verbs.base import Result
 from asp_neuro.errors import UsageError
@@ -36,8 +38,8 @@ def run_parts(args: argparse.Namespace, deployed: Any) -> Result:
     most = None if (found := parts.promise_of(deployed)) is None else found.each.most
     report["shapes_above_most"] = None if most is None or not each else sum(x > most for x in each) / len(each)
     lines = []
-    if args.out is not None:
-        report["out"] = str(labelled.write(args.out, samples, answers[0]))
+    if args.out is not None and taken is not None:  # `_check_words`
+        report["out"] = str(labelled.write(args.out, np.asarray(taken[0].given), answers[0]))
         lines.append(f"labelled points: {args.out}")
     if args.picture is not None:
         report["picture"] = str(_draw(args.picture, deployed, samples, answers[0]))

@@ -30,18 +30,22 @@ def models(args: argparse.Namespace) -> Result:
     from asp_neuro.runtime import deployment
 
     found = [about(name, deployment.open_bundle(name).bundle) for name in bundles.shipped()]
-    header = ("name", "classes", "chunks", "validation accuracy", "licence of the data")
+    header = ("name", "asked for", "classes", "looks", "on validation", "licence of the data")
     rows = [
         (
-            model["name"],
-            model["classes"],
-            model["chunks"],
-            "none (trained on it)" if model["trained_on_validation"] else share(model["validation_accuracy"]),
+            model["name"], f"{model['scene']}, {model['task']}", model["classes"], model["chunks"], _told(model),
             model["licence"],
         )
         for model in found
-    ]
+    ]  # fmt: skip
     return Result({"models": found}, table(rows, header) if found else "none shipped")
+
+
+def _told(model: dict[str, Any]) -> str:
+    if model["trained_on_validation"]:
+        return "none (trained on it)"
+    miou = model["validation_instance_miou"]
+    return f"{share(model['validation_accuracy'])} right" if miou is None else f"{share(miou)} mIoU"
 
 
 def about(name: str, bundle: Any) -> dict[str, Any]:
@@ -50,9 +54,12 @@ def about(name: str, bundle: Any) -> dict[str, Any]:
     unseen = measured.get("unseen", True)
     return {
         "name": name,
+        "scene": bundle.model.scene.kind,
+        "task": bundle.model.task.kind,
         "classes": len(bundle.classes),
         "chunks": bundle.model.budget,
         "validation_accuracy": measured.get("deploy_accuracy") if unseen else None,
+        "validation_instance_miou": measured.get("instance_miou") if unseen else None,
         "trained_on_validation": not unseen,
         "licence": bundle.licence or None,
     }
