@@ -33,8 +33,12 @@ def labelled_cloud(path: Path, chunks: Chunks, queries: np.ndarray, answer: Part
     left.legend(loc="lower left", fontsize=7, frameon=False)
     left.set_title(f"{answer.class_name or ''}: parts (faint: not accepted)", fontsize=10)
     step = _steps(chunks, answer)[_nearest(points, chunks)]
-    drawn = right.scatter(*_upright(points), c=step, s=4, cmap="viridis", vmin=1, vmax=len(answer.order) + 1)
-    figure.colorbar(drawn, ax=right, shrink=0.7, label="look (last: not seen)")
+    seen = step <= len(answer.order)
+    _scatter(right, points[~seen], (0.8, 0.8, 0.8), None)
+    ends = (0.5, len(answer.order) + 0.5)
+    drawn = right.scatter(*_upright(points[seen]), c=step[seen], s=4, cmap="viridis", vmin=ends[0], vmax=ends[1])
+    bar = figure.colorbar(drawn, ax=right, shrink=0.7, label="look (grey: not seen)")
+    bar.set_ticks(np.unique(np.linspace(1, len(answer.order), 4).round()))
     right.set_title("order of the looks", fontsize=10)
     return saved(figure, path)
 
