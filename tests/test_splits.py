@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from real_data import real_modelnet
 
 from asp_neuro import plain
-from asp_neuro.data import BY_NUMBER, CARVES, RANDOM, SPLITS, CloudSet, by_number, load_clouds, locate
+from asp_neuro.data import BY_NUMBER, CARVES, RANDOM, SPLITS, CloudSet, by_number, load_clouds, locate, samples
 from asp_neuro.data.modelnet import MODELNET10, MODELNET40, in_split
 from asp_neuro.data.near import NEAR, Surfaces, groups, near_copies
 from asp_neuro.data.splits import class_and_number
@@ -310,7 +310,7 @@ def test_training_teachers_exports_studies_and_bundles_read_the_splits_of_their_
     rule: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     how = recipe.load("compact").changed(data={"splits": rule})
-    for module in (workshop, teachers, exporter, subjects, deployment):
+    for module in (samples, teachers):
         monkeypatch.setattr(module, "load_clouds", ask)
     deployed = deployment.open_bundle("compact")
     stored = {**deployed.bundle.recipe, "data": plain.of(DataRecipe(splits=rule))}
@@ -330,8 +330,8 @@ def test_training_teachers_exports_studies_and_bundles_read_the_splits_of_their_
 def test_a_bundle_that_says_nothing_about_splits_reads_the_random_ones(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deployment, "load_clouds", ask)
-    monkeypatch.setattr(deployment, "locate", lambda *_: None)
+    monkeypatch.setattr(samples, "load_clouds", ask)
+    monkeypatch.setattr(samples, "locate", lambda *_: None)
     deployed = deployment.open_bundle(name)
     stored = {
         **deployed.bundle.recipe,

@@ -203,7 +203,7 @@ def test_the_test_split_is_not_read_in_silence(studied, tmp_path, cli):
     out, _ = studied
     said = cli("study", "order", str(out / "full_e2_s0.pt"), "--limit", "5", "--out", str(tmp_path), "--json")
     assert said.code == 0
-    assert "this reads the test split (5 clouds of" in said.err
+    assert "this reads the test split (5 of" in said.err
     assert "log it" in said.err
     assert said.json["rules"]["learned"]["spread_at"]["1"] is None  # one model has no spread
 
@@ -227,7 +227,7 @@ def test_averaged_logits_are_another_way_to_answer(studied, tmp_path):
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        ((), "usage", "what to study: order or robustness?"),
+        ((), "usage", "what to study: order or robustness or exits"),
         (("ordre",), "usage", "did you mean 'order'?"),
         (("order", "--sedes", "0"), "usage", "did you mean '--seeds'?"),
         (("order", "--seeds", "0,0"), "usage", "names a seed twice"),

@@ -39,7 +39,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return load_clouds(place, split, **how).subset(range(64))
 
     monkeypatch.setattr(teachers, "load_clouds", cut_short)
-    monkeypatch.setattr(workshop, "load_clouds", cut_short)
+    monkeypatch.setattr("asp_neuro.data.samples.load_clouds", cut_short)
     return asked
 
 

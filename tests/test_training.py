@@ -673,8 +673,9 @@ def carved(monkeypatch: pytest.MonkeyPatch) -> CloudSet:
         ("modelnet10", "validation"): [1, 6],
         ("modelnet10", "calibration"): [4],
     }
-    monkeypatch.setattr(workshop, "locate", lambda name, data: Place(data or name))
-    monkeypatch.setattr(workshop, "load_clouds", lambda place, split, **_: clouds.subset(parts[place.name, split]))
+    monkeypatch.setattr("asp_neuro.data.samples.locate", lambda name, data: Place(data or name))
+    found = "asp_neuro.data.samples.load_clouds"
+    monkeypatch.setattr(found, lambda place, split, **_: clouds.subset(parts[place.name, split]))
     return clouds
 
 

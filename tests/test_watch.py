@@ -117,6 +117,8 @@ def test_unfamiliar_clouds_are_watched_without_labels(tmp_path, compact, clouds,
     unknown = dataclasses.replace(clouds, labels=np.full(len(clouds), -1, dtype=np.int64))
     strange = SimpleNamespace(exit=SimpleNamespace(value="unfamiliar"))
     path = tmp_path / "a.json"
+    answers = [answer if answer.unfamiliar is None else answers[1] for answer in answers]
+    assert answers[1].unfamiliar is None
     calm = watch.feedback(path, knows, unknown.subset(np.arange(30)), answers[:30], in_order=True)
     assert (calm.risk.n, calm.unfamiliar.n, calm.unfamiliar.n_wrong) == (0, 30, 0)
     assert "0 of 30 clouds were unfamiliar" in calm.message
