@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +36,8 @@ class PartBatch(NamedTuple):
 class PartExamples(Examples):
     """As `Examples`, with all points of each cloud in the frame of each of its cuts."""
 
-    queries: np.ndarray = np.empty(0, np.int16)  # [n * cuts, Q, 3] whole grid steps
-    parts: np.ndarray = np.empty(0, np.uint8)  # [n, Q]
+    queries: np.ndarray = field(default_factory=lambda: np.empty(0, np.int16))  # [n * cuts, Q, 3] whole grid steps
+    parts: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))  # [n, Q]
 
     def part_batch(
         self,

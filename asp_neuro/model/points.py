@@ -23,7 +23,10 @@ from asp_neuro.scenes.frame import frame_of
 from asp_neuro.tasks.parts import Parts, PartsSpec
 
 NONE = -1  # the label of a row that is no point
-NOTHING = np.empty(0)
+
+
+def nothing() -> np.ndarray:
+    return np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,10 @@ class PartAnswer(Answer):
     """An answer with a label for every point; `label` is the category, `labels` are the parts of the points."""
 
     labels: Any = field(repr=False)  # [Q] part numbers, NONE for rows that are no points
-    point_margins: np.ndarray = field(default=NOTHING, repr=False)  # [Q]
-    accepted: np.ndarray = field(default=NOTHING, repr=False)  # [Q] bool, by promise A
-    accepted_each: np.ndarray = field(default=NOTHING, repr=False)  # [Q] bool, by promise B
-    proven: np.ndarray = field(default=NOTHING, repr=False)  # [Q] bool: exact arithmetic gives the same label
+    point_margins: np.ndarray = field(default_factory=nothing, repr=False)  # [Q]
+    accepted: np.ndarray = field(default_factory=nothing, repr=False)  # [Q] bool, by promise A
+    accepted_each: np.ndarray = field(default_factory=nothing, repr=False)  # [Q] bool, by promise B
+    proven: np.ndarray = field(default_factory=nothing, repr=False)  # [Q] bool: exact arithmetic gives the same label
     given: bool = False  # whether the category was
 
     def to_dict(self, name: str | None = None) -> dict[str, Any]:
