@@ -1,6 +1,7 @@
 """Compiled twins of a few functions that take too many calls of numpy for one cloud (`kernels.c`).
 
     exp, tanh, normalise_int    of grid.arithmetic
+    alone          of scenes.strays._alone, for clouds of up to 16,384 points
     groups         of scenes.cloud.groups                  farthest points, nearest points, chunks
     descriptors    of scenes.cloud.descriptors
     embed          of scenes.cloud_encoder.CloudView.embed
@@ -21,7 +22,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 8  # of kernels.c
+VERSION = 9  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 

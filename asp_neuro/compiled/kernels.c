@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 8 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 9 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -776,7 +776,106 @@ static PyObject *spans(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* ---- strays: the twin is in scenes/strays.py ---- */
+
+enum { NEAR = 3, WINDOW = 4, SAMPLE = 128, BOX = 16 };
+
+/* The box around every BOX points in Morton order: edges [6, boxes], lowest x, y, z, then highest. */
+static void boxes_of(const double *xyz, int64_t n, int64_t boxes, double *edges) {
+    for (int axis = 0; axis < 3; axis++)
+        for (int64_t box = 0; box < boxes; box++) {
+            const double *at = xyz + axis * n;
+            double low = INFINITY, high = -INFINITY;
+            for (int64_t i = box * BOX; i < n && i < (box + 1) * BOX; i++) {
+                low = at[i] < low ? at[i] : low, high = at[i] > high ? at[i] : high;
+            }
+            edges[axis * boxes + box] = low, edges[(3 + axis) * boxes + box] = high;
+        }
+}
+
+/* Squared distances from point i to all boxes. */
+FOR_EACH_PROCESSOR
+static void to_boxes(const double *xyz, int64_t n, int64_t i, int64_t boxes, const double *edges, double *out) {
+    for (int64_t box = 0; box < boxes; box++) {
+        double sum = 0.0;
+        for (int axis = 0; axis < 3; axis++) {
+            double at = xyz[axis * n + i], below = edges[axis * boxes + box] - at, above = at - edges[(3 + axis) * boxes + box];
+            double off = below > above ? below : above;
+            off = off > 0.0 ? off : 0.0;
+            sum += off * off;
+        }
+        out[box] = sum;
+    }
+}
+
+/* The points of one box into the three nearest squared distances to point i. */
+static void nearer(const double *xyz, int64_t n, int64_t i, int64_t box, double *nearest) {
+    const double *x = xyz, *y = xyz + n, *z = xyz + 2 * n;
+    for (int64_t j = box * BOX; j < n && j < (box + 1) * BOX; j++) {
+        double dx = x[j] - x[i], dy = y[j] - y[i], dz = z[j] - z[i], here = dx * dx + dy * dy + dz * dz;
+        if (j == i || here >= nearest[2]) continue;
+        nearest[2] = here;
+        for (int k = 1; k >= 0 && nearest[k + 1] < nearest[k]; k--) {
+            double other = nearest[k];
+            nearest[k] = nearest[k + 1], nearest[k + 1] = other;
+        }
+    }
+}
+
+/* The distance from point i to its third nearest other; edges have room for the boxes and the way to each. */
+static double third(const double *xyz, int64_t n, int64_t i, int64_t boxes, double *edges) {
+    double nearest[NEAR] = {INFINITY, INFINITY, INFINITY}, *away = edges + 6 * boxes;
+    to_boxes(xyz, n, i, boxes, edges, away);
+    nearer(xyz, n, i, i / BOX, nearest);
+    for (int64_t box = 0; box < boxes; box++)
+        if (box != i / BOX && away[box] < nearest[2]) nearer(xyz, n, i, box, nearest);
+    return sqrt(nearest[2]);
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Whether three others are within reach among those next to point i in Morton order. */
+static int surely_near(const double *xyz, int64_t n, int64_t i, double limit) {
+    int64_t last = i + WINDOW < n - 1 ? i + WINDOW : n - 1;
+    int near = 0;
+    for (int64_t j = i > WINDOW ? i - WINDOW : 0; j <= last; j++) {
+        double dx = xyz[j] - xyz[i], dy = xyz[n + j] - xyz[n + i], dz = xyz[2 * n + j] - xyz[2 * n + i];
+        near += j != i && dx * dx + dy * dy + dz * dz <= limit;
+    }
+    return near >= NEAR;
+}
+
+/* alone(xyz f8 [3, n] whole numbers in Morton order, out u1 [n], n, factor): which points stand alone. */
+static PyObject *alone(PyObject *self, PyObject *args) {
+    Py_buffer points, out;
+    Py_ssize_t n;
+    double factor, usual[SAMPLE];
+    if (!PyArg_ParseTuple(args, "y*w*nd", &points, &out, &n, &factor)) return NULL;
+    int fits = n > NEAR && points.len == 24 * n && out.len == n, count = 0;
+    const int64_t boxes = (n + BOX - 1) / BOX;
+    double *edges = fits ? malloc((size_t)(7 * boxes) * sizeof *edges) : NULL;
+    if (edges) {
+        const double *xyz = points.buf;
+        const int64_t apart = (n + SAMPLE - 1) / SAMPLE;
+        boxes_of(xyz, n, boxes, edges);
+        for (int64_t i = 0; i < n; i += apart) usual[count++] = third(xyz, n, i, boxes, edges);
+        qsort(usual, (size_t)count, sizeof *usual, by_size);
+        double reach = factor * (count % 2 ? usual[count / 2] : (usual[count / 2 - 1] + usual[count / 2]) / 2.0);
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)out.buf)[i] = !surely_near(xyz, n, i, reach * reach) && third(xyz, n, i, boxes, edges) > reach;
+    }
+    free(edges);
+    PyBuffer_Release(&points), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "alone: sizes do not fit");
+    if (!edges) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"alone", alone, METH_VARARGS, NULL},
     {"exp", exp_py, METH_VARARGS, NULL},
     {"tanh", tanh_py, METH_VARARGS, NULL},
     {"normalise_int", normalise_int, METH_VARARGS, NULL},
