@@ -215,6 +215,10 @@ def to_grid(
     for i, cloud in enumerate(raw):
         if factor is not None:
             cloud = cloud[~strays(cloud, factor)]
+        if compiled.kernels is not None and not axes and len(cloud) == len(steps[i]):
+            if compiled.kernels.to_grid(np.ascontiguousarray(cloud), steps[i], len(cloud)):
+                n_distinct[i] = len(cloud)
+                continue
         key = _distinct_keys(cloud, _name(names, i), axes)
         n_distinct[i] = len(key)
         steps[i, : len(key)] = _steps(key)
