@@ -226,7 +226,7 @@ def to_grid(
 
 
 def _compiled_grid(cloud: np.ndarray, steps: np.ndarray) -> bool:
-    """Raw cloud [P, 3] -> its sorted grid steps [P, 3], written in place; whether that could be done, as nearly always."""
+    """Raw cloud [P, 3] -> sorted grid steps [P, 3], in place; whether that could be done (nearly always)."""
     if compiled.kernels is None:
         return False
     return bool(compiled.kernels.to_grid(np.ascontiguousarray(cloud), steps, len(cloud)))
