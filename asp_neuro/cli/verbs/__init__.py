@@ -18,7 +18,16 @@ from asp_neuro.cli.verbs.export import export, export_arguments
 from asp_neuro.cli.verbs.report import report, report_arguments
 from asp_neuro.cli.verbs.run import run, run_arguments
 from asp_neuro.cli.verbs.show import models, show
-from asp_neuro.cli.verbs.study import TABLES, order, order_arguments, robustness, robustness_arguments, study
+from asp_neuro.cli.verbs.study import (
+    TABLES,
+    halves,
+    halves_arguments,
+    order,
+    order_arguments,
+    robustness,
+    robustness_arguments,
+    study,
+)
 from asp_neuro.cli.verbs.train import train, train_arguments
 from asp_neuro.cli.verbs.verify import verify, verify_arguments
 
@@ -31,6 +40,10 @@ STUDIES: tuple[Verb, ...] = (
         robustness_arguments, robustness,
     ),
     *TABLES,
+    Verb(
+        "halves", "the promise made again on random halves of a split", "asp-neuro study halves compact --limit 400",
+        halves_arguments, halves,
+    ),
 )  # fmt: skip
 
 VERBS: tuple[Verb, ...] = (
