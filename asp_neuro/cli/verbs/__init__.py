@@ -18,7 +18,16 @@ from asp_neuro.cli.verbs.export import export, export_arguments
 from asp_neuro.cli.verbs.report import report, report_arguments
 from asp_neuro.cli.verbs.run import run, run_arguments
 from asp_neuro.cli.verbs.show import models, show
-from asp_neuro.cli.verbs.study import TABLES, order, order_arguments, robustness, robustness_arguments, study
+from asp_neuro.cli.verbs.study import (
+    TABLES,
+    beam,
+    beam_arguments,
+    order,
+    order_arguments,
+    robustness,
+    robustness_arguments,
+    study,
+)
 from asp_neuro.cli.verbs.train import train, train_arguments
 from asp_neuro.cli.verbs.verify import verify, verify_arguments
 
@@ -29,6 +38,10 @@ STUDIES: tuple[Verb, ...] = (
     Verb(
         "robustness", "what corrupted clouds cost, for learned and fixed order", "asp-neuro study robustness compact",
         robustness_arguments, robustness,
+    ),
+    Verb(
+        "beam", "whether a larger crop finds beams, on built-in rooms (H.3)", "asp-neuro study beam --seeds 0",
+        beam_arguments, beam,
     ),
     *TABLES,
 )  # fmt: skip
