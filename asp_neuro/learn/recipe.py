@@ -25,6 +25,7 @@ from typing import Any
 
 from asp_neuro import plain
 from asp_neuro.data import CARVES, PART_CARVES, PART_NAMES, RANDOM
+from asp_neuro.data.room_crops import ROOM_NAMES, Crops
 from asp_neuro.errors import ConfigError, MissingError, nearest
 from asp_neuro.heads.spec import FORMS, SOFT
 from asp_neuro.heads.stock.layer import EXP_MAX
@@ -96,6 +97,9 @@ class DataRecipe:
     also: tuple[str, ...] = ()  # splits trained on besides "train": a last training, when nothing is left to choose
     without: tuple[str, ...] = ()  # sets whose validation and calibration clouds are not trained on, or SET/SPLIT
     splits: str = plain.later(RANDOM)  # how ModelNet's train split is carved: a rule of `asp_neuro.data.splits`
+    crop: float = plain.later(2.0)  # m, side of a crop, of rooms
+    crops: int = plain.later(1000)  # to train on, of rooms
+    rare_share: float = plain.later(0.0)  # of them, centred on a point of a rare class (H.4)
 
     def __post_init__(self) -> None:
         carves = PART_CARVES if self.name in PART_NAMES else CARVES
@@ -108,6 +112,12 @@ class DataRecipe:
             split = entry.partition("/")[2]
             if "/" in entry and split not in HELD_OUT:
                 raise ConfigError(f"data.without = '{entry}': no split '{split}'{nearest(split, HELD_OUT)}")
+        Crops(self.crop, self.crops, self.rare_share)
+
+    @property
+    def room_crops(self) -> Crops | None:
+        """How rooms are cropped; None: the data are no rooms."""
+        return Crops(self.crop, self.crops, self.rare_share) if self.name in ROOM_NAMES else None
 
 
 @dataclass(frozen=True)
@@ -244,18 +254,32 @@ class PartsRecipe:
     unknown_share: float = 0.2  # clouds whose category is not given, at training
     asked: int = 64  # points that the exit is decided on
     quantile: float = 0.1  # of their margins: the margin of the cloud
+    lovasz: float = plain.later(0.0)  # weight of the Lovász-Softmax loss (H.4)
+    part_weight_power: float = plain.later(0.0)  # a point counts by (share of its part)^-power
+    anneal_start: float = plain.later(1.0)  # share of the run at which both begin to fall
+    anneal_end: float = plain.later(1.0)  # and at which they stop
+    anneal_floor: float = plain.later(1.0)  # what is left of them then
+    exempt: tuple[int, ...] = plain.later(())  # parts for which they never fall
 
     def __post_init__(self) -> None:
         if not self.parts or min(self.parts) < 1:
             raise ConfigError(f"task.parts = {list(self.parts)}: expected how many parts each category has")
         for name in ("hidden", "near", "queries", "asked"):
             _at_least(f"task.{name}", getattr(self, name), 1)
-        for name in ("jaccard", "category_loss"):
+        for name in ("jaccard", "category_loss", "lovasz", "part_weight_power"):
             if not getattr(self, name) >= 0.0:
                 raise ConfigError(f"task.{name} = {getattr(self, name)} must be at least 0")
         for name in ("unknown_share", "quantile"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"task.{name} = {getattr(self, name)} must be at least 0 and below 1")
+        if not 0.0 <= self.anneal_start <= self.anneal_end <= 1.0 or not 0.0 <= self.anneal_floor <= 1.0:
+            raise ConfigError(
+                f"task.anneal_start = {self.anneal_start}, anneal_end = {self.anneal_end}, anneal_floor = "
+                f"{self.anneal_floor}: shares of 1, the start not after the end"
+            )
+        for part in self.exempt:
+            if not 0 <= part < sum(self.parts):
+                raise ConfigError(f"task.exempt = {part}: the parts are 0 to {sum(self.parts) - 1}")
 
 
 SCENES: dict[str, type] = {"cloud": Chunking, "image": Gaze}  # kind in [scene] -> its settings

@@ -37,6 +37,7 @@ from asp_neuro.learn.model import Batch, Episode, Model, Sight, one_hot, true_li
 from asp_neuro.learn.part_examples import PartExamples
 from asp_neuro.learn.part_lessons import draw_looks, judge_parts, part_loss, show_points
 from asp_neuro.learn.policy import gumbel, sample
+from asp_neuro.learn.rare_parts import emphasis, part_weight
 from asp_neuro.learn.recipe import PartsRecipe, Recipe
 from asp_neuro.model.policy import VISITED
 from asp_neuro.scenes.cloud import Chunking
@@ -79,6 +80,7 @@ class Run:
     seconds: float = 0.0
     data: str = ""  # fingerprint of what it is trained on
     class_weight: Tensor | None = None  # [C], follows from recipe and data
+    part_weight: Tensor | None = None  # [parts], the same
 
 
 def world() -> tuple[int, int]:
@@ -111,6 +113,8 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     run = Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
     if recipe.train.class_weight_power > 0.0:
         run.class_weight = class_weight(examples.labels, len(classes), recipe.train.class_weight_power)
+    if isinstance(examples, PartExamples) and isinstance(recipe.task, PartsRecipe):
+        run.part_weight = part_weight(examples.parts, recipe.task)
     return run
 
 
@@ -390,8 +394,10 @@ def _part_lesson(
     batch = examples.part_batch(index, recipe.task.queries, recipe.augment, rng).rows(mine)
     unknown = torch.from_numpy(rng.random(n) < recipe.task.unknown_share)[mine]
     looks = draw_looks(rng, recipe.scene.budget)
-    heat = temperature(recipe, share)
-    return part_loss(run.model, recipe, batch, heat, noise[:, mine], random[mine], unknown, looks, n, run.class_weight)
+    heat, stress = temperature(recipe, share), emphasis(recipe.task, run.part_weight, share)
+    return part_loss(
+        run.model, recipe, batch, heat, noise[:, mine], random[mine], unknown, looks, n, run.class_weight, stress
+    )
 
 
 def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
