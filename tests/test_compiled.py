@@ -18,6 +18,7 @@ from asp_neuro.model.mixer import Mixer
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.scenes.cloud import GRID, Chunking, Chunks, cut, descriptors
 from asp_neuro.scenes.cloud_statistics import statistics
+from asp_neuro.scenes.strays import strays
 
 needs_kernels = pytest.mark.skipif(compiled.kernels is None, reason=f"compiled part: {compiled.state}")
 MODULE = "asp_neuro.compiled.kernels"
@@ -50,6 +51,17 @@ def both(monkeypatch, what):
     with monkeypatch.context() as without:
         without.setattr(MODULE, None)
         return one, what()
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_points", [16, 17, 300, 1024])
+def test_strays_are_the_same(monkeypatch, kind, n_points):
+    some = clouds(kind, np.random.default_rng(n_points), n_points)
+    some[:, : n_points // 16] *= 2.5
+    with_and_without = both(monkeypatch, lambda: [strays(cloud, 2.0).tolist() for cloud in some])
+    assert with_and_without[0] == with_and_without[1]
+    assert kind != "sphere" or n_points < 300 or any(map(any, with_and_without[0]))
 
 
 @needs_kernels

@@ -1,14 +1,14 @@
 """Compiled twins of a few functions that take too many calls of numpy for one cloud (`kernels.c`).
 
     exp, tanh, normalise_int    of grid.arithmetic
+    alone          of scenes.strays._alone, for clouds of up to 16,384 points
+    to_grid        of scenes.cloud.to_grid, where no point falls on another one
     groups         of scenes.cloud.groups                  farthest points, nearest points, chunks
     descriptors    of scenes.cloud.descriptors
     embed          of scenes.cloud_encoder.CloudView.embed
     step           of model.mixer.Mixer.step, for few scenes
     layer          of heads.soft.fast.FastHead.observe, for few scenes
-    shape          of scenes.cloud_statistics._shape
-    spans          of scenes.cloud_statistics._spans
-    layers         of scenes.cloud_statistics._layers
+    statistics     of scenes.cloud_statistics._some
 
 Both forms give the same bits; `tests/test_compiled.py` compares them. `kernels` is None, and numpy does the work, where
 nothing was compiled (an install without a compiler), where what is there is of another version of these files, or with
@@ -21,7 +21,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 8  # of kernels.c
+VERSION = 11  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 8 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 11 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -597,6 +597,87 @@ static PyObject *layer(PyObject *self, PyObject *args) {
     return Py_BuildValue("ddd", pushed, most, least_far);
 }
 
+/* ---- a raw cloud on the grid: the twin is scenes.cloud._distinct_keys ---- */
+
+/* Keys [n] of 48 bits put in order, byte by byte; `other` is as large. */
+static void sort_keys(uint64_t *key, uint64_t *other, int64_t n) {
+    uint64_t *from = key, *to = other;
+    for (int d = 0; d < 6; d++) {
+        uint32_t count[256] = {0}, before = 0;
+        for (int64_t i = 0; i < n; i++) count[from[i] >> (8 * d) & 255]++;
+        for (int b = 0; b < 256; b++) {
+            uint32_t here = count[b];
+            count[b] = before, before += here;
+        }
+        for (int64_t i = 0; i < n; i++) to[count[from[i] >> (8 * d) & 255]++] = from[i];
+        uint64_t *swap = from;
+        from = to, to = swap;
+    } /* an even number of passes: all is back in `key` */
+}
+
+/* Raw points [n, 3] -> their mean, if they add up exactly in any order (cloud.adds_exactly). */
+FOR_EACH_PROCESSOR
+static int exact_mean(const double *raw, int64_t n, double *mean) {
+    double most = 0.0, sum[3] = {0};
+    int exponent, bits = 0, exact = 1;
+    for (int64_t i = 0; i < 3 * n; i++) {
+        double size = fabs(raw[i]);
+        most = size > most ? size : most;
+        exact &= isfinite(raw[i]) != 0;
+    }
+    if (!exact) return 0;
+    frexp(most, &exponent);
+    if (abs(exponent) > 400) return 0;
+    while (n >> bits) bits++;
+    const double anchor = ldexp(1.5, exponent + bits - 1);
+    for (int64_t i = 0; i < 3 * n; i++) {
+        double moved = raw[i] + anchor;
+        exact &= moved - anchor == raw[i];
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int axis = 0; axis < 3; axis++) sum[axis] += raw[3 * i + axis];
+    for (int axis = 0; axis < 3; axis++) mean[axis] = sum[axis] / (double)n;
+    return exact;
+}
+
+/* to_grid(raw f8 [n, 3], out i2 [n, 3], n) -> whether it could be done here: points that add up exactly, none of which
+   falls on another one, centred, scaled to the unit sphere and sorted. */
+static PyObject *to_grid(PyObject *self, PyObject *args) {
+    Py_buffer raw, out;
+    Py_ssize_t n;
+    if (!PyArg_ParseTuple(args, "y*w*n", &raw, &out, &n)) return NULL;
+    int fits = n >= 1 && raw.len == 24 * n && out.len == 6 * n;
+    uint64_t *key = fits ? malloc((size_t)(2 * n) * sizeof *key) : NULL;
+    const double *point = raw.buf;
+    double mean[3], far = 0.0;
+    int done = key && exact_mean(point, n, mean);
+    for (int64_t i = 0; done && i < n; i++) {
+        double x = point[3 * i] - mean[0], y = point[3 * i + 1] - mean[1], z = point[3 * i + 2] - mean[2];
+        double square = x * x + y * y + z * z;
+        far = square > far ? square : far;
+    }
+    done = done && sqrt(far) > 0.0;
+    if (done) {
+        const double scale = 16384.0 / sqrt(far);
+        for (int64_t i = 0; i < n; i++) {
+            uint64_t all = 0;
+            for (int axis = 0; axis < 3; axis++)
+                all = all << 16 | (uint64_t)((int64_t)rint((point[3 * i + axis] - mean[axis]) * scale) + (1 << 15));
+            key[i] = all;
+        }
+        sort_keys(key, key + n, n);
+        for (int64_t i = 1; i < n; i++) done &= key[i] != key[i - 1];
+        for (int64_t i = 0; i < n; i++)
+            for (int axis = 0; axis < 3; axis++)
+                ((int16_t *)out.buf)[3 * i + axis] = (int16_t)((int64_t)(key[i] >> (16 * (2 - axis)) & 65535) - (1 << 15));
+    }
+    free(key);
+    PyBuffer_Release(&raw), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "to_grid: sizes do not fit");
+    if (!key) return PyErr_NoMemory();
+    return PyBool_FromLong(done);
+}
+
 /* ---- statistics of a cloud ---- */
 
 /* Values [n] put in order, byte by byte; `other` is as large. */
@@ -622,8 +703,27 @@ static uint32_t quantile(const uint32_t *ordered, int64_t n, double share) {
     return ordered[(int64_t)(share * (double)(n - 1))];
 }
 
-/* Points [3, n] in grid steps -> N_SHAPE numbers; the twin is cloud_statistics._shape. */
-static void shape_of(const int32_t *point, int64_t n, uint32_t *value, uint32_t *other, double *out) {
+/* The most of ascending values [n] within one width. */
+static int64_t fullest(const uint32_t *ordered, int64_t n, uint32_t width) {
+    int64_t most = 0, end = 0;
+    for (int64_t start = 0; start < n; start++) {
+        while (end < n && ordered[end] <= ordered[start] + width) end++;
+        most = end - start > most ? end - start : most;
+    }
+    return most;
+}
+
+/* Ascending heights [n] -> shares of the points in the fullest, the lowest and the highest layer. */
+static void levels_of(const uint32_t *y, int64_t n, uint32_t width, double *out) {
+    int64_t low = 0, high = 0;
+    for (int64_t p = 0; p < n; p++) low += y[p] <= y[0] + width, high += y[p] + width >= y[n - 1];
+    out[0] = (double)fullest(y, n, width) / (double)n, out[1] = (double)low / (double)n, out[2] = (double)high / (double)n;
+}
+
+/* Points [3, n] in grid steps, within +-2^15 -> N_SHAPE numbers, and 8 of layers of two widths; the twins are
+   cloud_statistics._shape and _layers. */
+static void shape_of(const int32_t *point, int64_t n, uint32_t *value, uint32_t *other, uint32_t thin, uint32_t thicker,
+                     double *out, double *layers) {
     static const double shares[5] = {0.0, 0.1, 0.5, 0.9, 1.0}, radii[6] = {0.01, 0.1, 0.25, 0.5, 0.75, 0.9};
     static const double along_shares[4] = {0.1, 0.5, 0.9, 1.0};
     static const int pair[6][2] = {{0, 0}, {1, 1}, {2, 2}, {0, 1}, {0, 2}, {1, 2}};
@@ -633,7 +733,11 @@ static void shape_of(const int32_t *point, int64_t n, uint32_t *value, uint32_t 
         for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(point[axis * n + p] + middle);
         sort_values(value, other, n);
         for (int q = 0; q < 5; q++) *out++ = (double)((int32_t)quantile(value, n, shares[q]) - middle) / 16384.0;
-        if (axis == 1) low = (int32_t)value[0] - middle, high = (int32_t)value[n - 1] - middle;
+        if (axis == 1) {
+            low = (int32_t)value[0] - middle, high = (int32_t)value[n - 1] - middle;
+            levels_of(value, n, thin, layers), levels_of(value, n, thicker, layers + 3);
+        } else
+            layers[axis ? 7 : 6] = (double)fullest(value, n, thin) / (double)n;
     }
     for (int with_y = 1; with_y >= 0; with_y--) {
         for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(x[p] * x[p] + z[p] * z[p] + with_y * y[p] * y[p]);
@@ -693,98 +797,171 @@ static void shape_of(const int32_t *point, int64_t n, uint32_t *value, uint32_t 
     out[2 * STOREYS + 1] = (double)most / (double)n;
 }
 
-/* shape(points i4 [3, n], out f8 [N_SHAPE], n): coordinates within +-2^15. */
-static PyObject *shape(PyObject *self, PyObject *args) {
-    Py_buffer points, out;
-    Py_ssize_t n;
-    if (!PyArg_ParseTuple(args, "y*w*n", &points, &out, &n)) return NULL;
-    int fits = n >= 1 && points.len == 12 * n && out.len == 8 * N_SHAPE;
-    uint32_t *value = fits ? malloc((size_t)(2 * n) * sizeof *value) : NULL;
-    int done = value != NULL;
-    if (done) shape_of(points.buf, n, value, value + n, out.buf);
-    free(value);
-    PyBuffer_Release(&points), PyBuffer_Release(&out);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "shape: sizes do not fit");
-    if (!done) return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
-
-/* The most of ascending values [n] within one width. */
-static int64_t fullest(const uint32_t *ordered, int64_t n, uint32_t width) {
-    int64_t most = 0, end = 0;
-    for (int64_t start = 0; start < n; start++) {
-        while (end < n && ordered[end] <= ordered[start] + width) end++;
-        most = end - start > most ? end - start : most;
+/* Points [3, n] and a group [K] -> the squared distance of its last point, how far its middle lies to one side,
+   squared, in units of that, and how far it leans. */
+static void span_of(const int32_t *x, int64_t n, const uint16_t *member, int64_t K, double *reaches, double *sides, double *leans) {
+    const int32_t *y = x + n, *z = y + n;
+    double mx = 0, my = 0, mz = 0, xy = 0, zy = 0, all = 0, reach = 0, k = (double)K;
+    for (int64_t i = 0; i < K; i++) {
+        double dx = x[member[i]] - x[member[0]], dy = y[member[i]] - y[member[0]], dz = z[member[i]] - z[member[0]];
+        mx += dx, my += dy, mz += dz, xy += dx * dy, zy += dz * dy;
+        reach = dx * dx + dy * dy + dz * dz, all += reach;
     }
-    return most;
+    double middle = mx * mx + my * my + mz * mz, every = k * all - middle, along = k * xy - mx * my;
+    double across = k * zy - mz * my;
+    *reaches = reach;
+    *sides = middle / (k * k * (reach > 1.0 ? reach : 1.0));
+    *leans = sqrt(along * along + across * across) / (every > 1.0 ? every : 1.0);
 }
 
-/* layers(points i4 [3, n], out f8 [8], n, thin, thicker): shares of the points in layers of these widths. */
-static PyObject *layers(PyObject *self, PyObject *args) {
-    Py_buffer points, out;
-    Py_ssize_t n;
-    int thin, thicker;
-    if (!PyArg_ParseTuple(args, "y*w*nii", &points, &out, &n, &thin, &thicker)) return NULL;
-    int fits = n >= 1 && points.len == 12 * n && out.len == 64;
-    uint32_t *value = fits ? malloc((size_t)(2 * n) * sizeof *value) : NULL;
-    int done = value != NULL;
-    for (int axis = 0; done && axis < 3; axis++) {
-        double *to = out.buf;
-        for (int64_t p = 0; p < n; p++) value[p] = (uint32_t)(((const int32_t *)points.buf)[axis * n + p] + (1 << 15));
-        sort_values(value, value + n, n);
-        if (axis != 1) to[axis ? 7 : 6] = (double)fullest(value, n, (uint32_t)thin) / (double)n;
-        for (int which = 0; axis == 1 && which < 2; which++, to += 3) {
-            uint32_t width = (uint32_t)(which ? thicker : thin);
-            int64_t low = 0, high = 0;
-            for (int64_t p = 0; p < n; p++) low += value[p] <= value[0] + width, high += value[p] + width >= value[n - 1];
-            to[0] = (double)fullest(value, n, width) / (double)n;
-            to[1] = (double)low / (double)n, to[2] = (double)high / (double)n;
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Points [3, n] and groups [G, K] -> 15 quantiles; `span` has room for [3, G]. */
+static void groups_of(const int32_t *x, int64_t n, const uint16_t *members, int64_t G, int64_t K, double *span, double *out) {
+    static const double shares[2][5] = {{0.0, 0.1, 0.5, 0.9, 1.0}, {0.1, 0.25, 0.5, 0.75, 0.9}};
+    for (int64_t g = 0; g < G; g++) span_of(x, n, members + g * K, K, span + g, span + G + g, span + 2 * G + g);
+    for (int kind = 0; kind < 3; kind++, span += G) {
+        qsort(span, (size_t)G, sizeof *span, by_size);
+        for (int q = 0; q < 5; q++) {
+            double value = span[(int64_t)(shares[kind == 2][q] * (double)(G - 1))];
+            *out++ = kind == 2 ? value : kind == 1 ? sqrt(value) : sqrt(value) / 16384.0;
         }
     }
-    free(value);
-    PyBuffer_Release(&points), PyBuffer_Release(&out);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "layers: sizes do not fit");
-    if (!done) return PyErr_NoMemory();
-    Py_RETURN_NONE;
 }
 
-/* spans(points i4 [3, n], members u2 [G, K], out f8 [3, G], n, G, K): of each group the squared distance of its last
-   point, how far its middle lies to one side, squared, in units of that, and how far it leans. */
-static PyObject *spans(PyObject *self, PyObject *args) {
+/* statistics(points i2 [P, 3], members u2 [G, K], out f8 [N_SHAPE + 15 + 8], n, G, K, thin, thicker): of the first n
+   points, and of layers of these widths. */
+static PyObject *statistics(PyObject *self, PyObject *args) {
     Py_buffer points, members, out;
     Py_ssize_t n, G, K;
-    if (!PyArg_ParseTuple(args, "y*y*w*nnn", &points, &members, &out, &n, &G, &K)) return NULL;
-    int fits = K >= 1 && points.len == 12 * n && members.len == 2 * G * K && out.len == 24 * G, within = 1;
-    for (int64_t g = 0; fits && within && g < G; g++) {
-        const uint16_t *member = (const uint16_t *)members.buf + g * K;
-        const int32_t *x = points.buf, *y = x + n, *z = y + n;
-        double *to = (double *)out.buf + g, mx = 0, my = 0, mz = 0, xy = 0, zy = 0, all = 0, reach = 0, k = (double)K;
-        for (int64_t i = 0; i < K && (within = member[i] < n); i++) {
-            double dx = x[member[i]] - x[member[0]], dy = y[member[i]] - y[member[0]], dz = z[member[i]] - z[member[0]];
-            mx += dx, my += dy, mz += dz, xy += dx * dy, zy += dz * dy;
-            reach = dx * dx + dy * dy + dz * dz, all += reach;
-        }
-        double middle = mx * mx + my * my + mz * mz, every = k * all - middle, along = k * xy - mx * my;
-        double across = k * zy - mz * my;
-        to[0] = reach;
-        to[G] = middle / (k * k * (reach > 1.0 ? reach : 1.0));
-        to[2 * G] = sqrt(along * along + across * across) / (every > 1.0 ? every : 1.0);
+    int thin, thicker;
+    if (!PyArg_ParseTuple(args, "y*y*w*nnnii", &points, &members, &out, &n, &G, &K, &thin, &thicker)) return NULL;
+    const uint16_t *member = members.buf;
+    int fits = n >= 1 && G >= 1 && K >= 1 && points.len >= 6 * n && members.len == 2 * G * K && out.len == 8 * (N_SHAPE + 23);
+    for (int64_t i = 0; fits && i < G * K; i++) fits = member[i] < n;
+    int32_t *planes = fits ? malloc((size_t)(5 * n) * sizeof *planes) : NULL;
+    double *span = fits ? malloc((size_t)(3 * G) * sizeof *span) : NULL;
+    int done = planes && span;
+    if (done) {
+        double *to = out.buf;
+        uint32_t *value = (uint32_t *)planes + 3 * n;
+        for (int64_t p = 0; p < n; p++)
+            for (int axis = 0; axis < 3; axis++) planes[axis * n + p] = ((const int16_t *)points.buf)[3 * p + axis];
+        shape_of(planes, n, value, value + n, (uint32_t)thin, (uint32_t)thicker, to, to + N_SHAPE + 15);
+        groups_of(planes, n, member, G, K, span, to + N_SHAPE);
     }
+    free(planes), free(span);
     PyBuffer_Release(&points), PyBuffer_Release(&members), PyBuffer_Release(&out);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "spans: sizes do not fit");
-    if (!within) return PyErr_Format(PyExc_IndexError, "spans: a group has a point that is not there");
+    if (!fits) return PyErr_Format(PyExc_ValueError, "statistics: sizes do not fit, or a group has a point that is not there");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+/* ---- strays: the twin is in scenes/strays.py ---- */
+
+enum { NEAR = 3, WINDOW = 4, SAMPLE = 128, BOX = 16 };
+
+/* The box around every BOX points in Morton order: edges [6, boxes], lowest x, y, z, then highest. */
+static void boxes_of(const double *xyz, int64_t n, int64_t boxes, double *edges) {
+    for (int axis = 0; axis < 3; axis++)
+        for (int64_t box = 0; box < boxes; box++) {
+            const double *at = xyz + axis * n;
+            double low = INFINITY, high = -INFINITY;
+            for (int64_t i = box * BOX; i < n && i < (box + 1) * BOX; i++) {
+                low = at[i] < low ? at[i] : low, high = at[i] > high ? at[i] : high;
+            }
+            edges[axis * boxes + box] = low, edges[(3 + axis) * boxes + box] = high;
+        }
+}
+
+/* Squared distances from point i to all boxes. */
+FOR_EACH_PROCESSOR
+static void to_boxes(const double *xyz, int64_t n, int64_t i, int64_t boxes, const double *edges, double *out) {
+    for (int64_t box = 0; box < boxes; box++) {
+        double sum = 0.0;
+        for (int axis = 0; axis < 3; axis++) {
+            double at = xyz[axis * n + i], below = edges[axis * boxes + box] - at, above = at - edges[(3 + axis) * boxes + box];
+            double off = below > above ? below : above;
+            off = off > 0.0 ? off : 0.0;
+            sum += off * off;
+        }
+        out[box] = sum;
+    }
+}
+
+/* The points of one box into the three nearest squared distances to point i. */
+static void nearer(const double *xyz, int64_t n, int64_t i, int64_t box, double *nearest) {
+    const double *x = xyz, *y = xyz + n, *z = xyz + 2 * n;
+    for (int64_t j = box * BOX; j < n && j < (box + 1) * BOX; j++) {
+        double dx = x[j] - x[i], dy = y[j] - y[i], dz = z[j] - z[i], here = dx * dx + dy * dy + dz * dz;
+        if (j == i || here >= nearest[2]) continue;
+        nearest[2] = here;
+        for (int k = 1; k >= 0 && nearest[k + 1] < nearest[k]; k--) {
+            double other = nearest[k];
+            nearest[k] = nearest[k + 1], nearest[k + 1] = other;
+        }
+    }
+}
+
+/* The distance from point i to its third nearest other; edges have room for the boxes and the way to each. */
+static double third(const double *xyz, int64_t n, int64_t i, int64_t boxes, double *edges) {
+    double nearest[NEAR] = {INFINITY, INFINITY, INFINITY}, *away = edges + 6 * boxes;
+    to_boxes(xyz, n, i, boxes, edges, away);
+    nearer(xyz, n, i, i / BOX, nearest);
+    for (int64_t box = 0; box < boxes; box++)
+        if (box != i / BOX && away[box] < nearest[2]) nearer(xyz, n, i, box, nearest);
+    return sqrt(nearest[2]);
+}
+
+/* Whether three others are within reach among those next to point i in Morton order. */
+static int surely_near(const double *xyz, int64_t n, int64_t i, double limit) {
+    int64_t last = i + WINDOW < n - 1 ? i + WINDOW : n - 1;
+    int near = 0;
+    for (int64_t j = i > WINDOW ? i - WINDOW : 0; j <= last; j++) {
+        double dx = xyz[j] - xyz[i], dy = xyz[n + j] - xyz[n + i], dz = xyz[2 * n + j] - xyz[2 * n + i];
+        near += j != i && dx * dx + dy * dy + dz * dz <= limit;
+    }
+    return near >= NEAR;
+}
+
+/* alone(xyz f8 [3, n] whole numbers in Morton order, out u1 [n], n, factor): which points stand alone. */
+static PyObject *alone(PyObject *self, PyObject *args) {
+    Py_buffer points, out;
+    Py_ssize_t n;
+    double factor, usual[SAMPLE];
+    if (!PyArg_ParseTuple(args, "y*w*nd", &points, &out, &n, &factor)) return NULL;
+    int fits = n > NEAR && points.len == 24 * n && out.len == n, count = 0;
+    const int64_t boxes = (n + BOX - 1) / BOX;
+    double *edges = fits ? malloc((size_t)(7 * boxes) * sizeof *edges) : NULL;
+    if (edges) {
+        const double *xyz = points.buf;
+        const int64_t apart = (n + SAMPLE - 1) / SAMPLE;
+        boxes_of(xyz, n, boxes, edges);
+        for (int64_t i = 0; i < n; i += apart) usual[count++] = third(xyz, n, i, boxes, edges);
+        qsort(usual, (size_t)count, sizeof *usual, by_size);
+        double reach = factor * (count % 2 ? usual[count / 2] : (usual[count / 2 - 1] + usual[count / 2]) / 2.0);
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)out.buf)[i] = !surely_near(xyz, n, i, reach * reach) && third(xyz, n, i, boxes, edges) > reach;
+    }
+    free(edges);
+    PyBuffer_Release(&points), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "alone: sizes do not fit");
+    if (!edges) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
+    {"alone", alone, METH_VARARGS, NULL},
     {"exp", exp_py, METH_VARARGS, NULL},
     {"tanh", tanh_py, METH_VARARGS, NULL},
     {"normalise_int", normalise_int, METH_VARARGS, NULL},
     {"layer", layer, METH_VARARGS, NULL},
     {"step", step, METH_VARARGS, NULL},
-    {"layers", layers, METH_VARARGS, NULL},
-    {"spans", spans, METH_VARARGS, NULL},
-    {"shape", shape, METH_VARARGS, NULL},
+    {"to_grid", to_grid, METH_VARARGS, NULL},
+    {"statistics", statistics, METH_VARARGS, NULL},
     {"groups", groups, METH_VARARGS, NULL},
     {"descriptors", descriptors, METH_VARARGS, NULL},
     {"embed", embed, METH_VARARGS, NULL},

@@ -371,8 +371,10 @@ def left_out(removed: int) -> str:
 
 def n_strays(points: np.ndarray, chunks: Chunks, factor: float | None) -> list[int]:
     """Points of each cloud [n, P, 3] that the cut has left out as strays; where none is missing, none was."""
+    if factor is None:
+        return [0] * len(points)
     missing = n_seen(chunks) < chunks.points.shape[1]
-    return [int(strays(cloud, factor).sum()) if factor and less else 0 for cloud, less in zip(points, missing)]
+    return [int(strays(cloud, factor).sum()) if less else 0 for cloud, less in zip(points, missing)]
 
 
 def n_seen(chunks: Chunks) -> np.ndarray:

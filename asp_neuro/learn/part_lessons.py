@@ -21,6 +21,7 @@ from asp_neuro.learn.model import Choose, Episode, Model, Sight, follow, learned
 from asp_neuro.learn.part_examples import PartBatch, PartExamples
 from asp_neuro.learn.parts import Groups, Map, map_of
 from asp_neuro.learn.policy import gumbel
+from asp_neuro.learn.rare_parts import Emphasis, lovasz_softmax
 from asp_neuro.learn.recipe import PartsRecipe, Recipe
 from asp_neuro.scenes.cloud import Chunks
 from asp_neuro.tasks.parts import NEVER
@@ -77,6 +78,7 @@ def part_loss(
     looks: tuple[int, ...],
     n_total: int,
     weight: Tensor | None = None,
+    stress: Emphasis | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Loss of a (part of a) batch, already divided by the whole batch's number of clouds, and the firing rate.
 
@@ -103,7 +105,14 @@ def part_loss(
         belief = start if k == 0 else played.beliefs[k - 1]
         logits = logits_of(model, sight, groups, where, visited[k].float(), belief, told).float()
         wrong = F.cross_entropy(logits.flatten(0, 1), batch.parts.flatten(), reduction="none").view(n, -1)
-        one = wrong.mean(dim=1) + task.jaccard * soft_jaccard(logits, batch.parts)
+        one = wrong.mean(dim=1)
+        if stress is not None and stress.weight is not None:
+            counts = stress.weight[batch.parts]
+            one = (wrong * counts).sum(dim=1) / counts.sum(dim=1)
+        if task.jaccard > 0.0:
+            one = one + task.jaccard * soft_jaccard(logits, batch.parts)
+        if stress is not None and stress.lovasz is not None:
+            loss = loss + lovasz_softmax(logits, batch.parts, stress.lovasz) * n / (n_total * len(looks))
         loss = loss + (one * by_cloud).sum() / (n_total * len(looks))
         if k < steps and how.imitation > 0.0:
             target = _loss_shares(wrong.detach(), where, visited[k].float())

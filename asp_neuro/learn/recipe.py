@@ -25,6 +25,7 @@ from typing import Any
 
 from asp_neuro import plain
 from asp_neuro.data import CARVES, PART_CARVES, PART_NAMES, RANDOM
+from asp_neuro.data.room_crops import ROOM_NAMES, Crops
 from asp_neuro.errors import ConfigError, MissingError, nearest
 from asp_neuro.heads.spec import FORMS, SOFT
 from asp_neuro.heads.stock.layer import EXP_MAX
@@ -61,7 +62,15 @@ OLD_KEYS = {
 }
 
 # Limits of the numbers in [train].
-SHARES = ("label_smoothing", "random_share", "mixup", "ema_decay", "warmup", "guided")  # below 1; random_share may be 1
+SHARES = (
+    "label_smoothing",
+    "random_share",
+    "mixup",
+    "ema_decay",
+    "warmup",
+    "guided",
+    "whole_first",
+)  # below 1; random_share may be 1
 ABOVE_ZERO = (
     "learning_rate",
     "policy_learning_rate_factor",
@@ -84,6 +93,7 @@ AT_LEAST_ZERO = (
     "distillation",
     "policy_gradient",
     "entropy",
+    "whole",
     "epoch_steps",
     "own_steps",
 )
@@ -96,6 +106,9 @@ class DataRecipe:
     also: tuple[str, ...] = ()  # splits trained on besides "train": a last training, when nothing is left to choose
     without: tuple[str, ...] = ()  # sets whose validation and calibration clouds are not trained on, or SET/SPLIT
     splits: str = plain.later(RANDOM)  # how ModelNet's train split is carved: a rule of `asp_neuro.data.splits`
+    crop: float = plain.later(2.0)  # m, side of a crop, of rooms
+    crops: int = plain.later(1000)  # to train on, of rooms
+    rare_share: float = plain.later(0.0)  # of them, centred on a point of a rare class (H.4)
 
     def __post_init__(self) -> None:
         carves = PART_CARVES if self.name in PART_NAMES else CARVES
@@ -108,6 +121,12 @@ class DataRecipe:
             split = entry.partition("/")[2]
             if "/" in entry and split not in HELD_OUT:
                 raise ConfigError(f"data.without = '{entry}': no split '{split}'{nearest(split, HELD_OUT)}")
+        Crops(self.crop, self.crops, self.rare_share)
+
+    @property
+    def room_crops(self) -> Crops | None:
+        """How rooms are cropped; None: the data are no rooms."""
+        return Crops(self.crop, self.crops, self.rare_share) if self.name in ROOM_NAMES else None
 
 
 @dataclass(frozen=True)
@@ -123,7 +142,8 @@ class ModelRecipe:
     first_look: int = 0  # units of a scorer for the first chunk alone, which sees the cloud's outline; 0: none
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again
-    conv_widths: tuple[int, int, int] = plain.later((8, 16, 32))  # of the three convolutions of a glimpse, for images
+    conv_widths: tuple[int, ...] = plain.later((8, 16, 32))  # of a glimpse's convolutions, for images: three, or four
+    at_once: bool = plain.later(False)  # images: whole maps are encoded, for all places; else glimpse by glimpse
     hidden: tuple[str, ...] = plain.later(())  # descriptors that the policy does not see (`DESCRIPTORS`, J.11)
 
     def __post_init__(self) -> None:
@@ -132,8 +152,8 @@ class ModelRecipe:
         _at_least("model.first_look", self.first_look, 0)
         if len(self.edge_widths) != 2 or min(self.edge_widths) < 1:
             raise ConfigError(f"model.edge_widths = {list(self.edge_widths)}: expected two widths of at least 1")
-        if len(self.conv_widths) != 3 or min(self.conv_widths) < 1:
-            raise ConfigError(f"model.conv_widths = {list(self.conv_widths)}: expected three widths of at least 1")
+        if len(self.conv_widths) not in (3, 4) or min(self.conv_widths) < 1:
+            raise ConfigError(f"model.conv_widths = {list(self.conv_widths)}: expected 3 or 4 widths of at least 1")
         if self.scorer not in SCORERS:
             raise ConfigError(f"model.scorer = '{self.scorer}'{nearest(self.scorer, SCORERS)}")
         for name in self.hidden:
@@ -196,6 +216,8 @@ class TrainRecipe:
     policy_gradient: float = plain.later(0.0)  # weight of the score-function gradient, for images; 0: Gumbel-softmax
     entropy: float = plain.later(0.0)  # weight of the policy's entropy beside it, falling to nothing
     guided: float = plain.later(0.0)  # share of the run in which images are read brightest place first, with noise
+    whole: float = plain.later(0.0)  # weight of naming the class from whole maps (`model.at_once`): the dense control
+    whole_first: float = plain.later(0.0)  # share of the run in which nothing else is learned
     epoch_steps: int = plain.later(0)  # batches an epoch, of images that are drawn anew; 0: all images once
     given_order: str = plain.later("random")  # what `random_share` takes; "fps_order" with a share of 1: no loop (J.4)
     own_steps: int = plain.later(1400)  # at least, on a folder of one's own clouds: epochs follow; 0: `epochs` as it is
@@ -212,6 +234,8 @@ class TrainRecipe:
         for name in ABOVE_ZERO:
             if not getattr(self, name) > 0.0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} must be above 0")
+        if self.whole_first > 0.0 and not self.whole > 0.0:
+            raise ConfigError(f"train.whole_first = {self.whole_first} needs train.whole, the weight of that lesson")
         if self.given_order not in ORDERS:
             raise ConfigError(f"train.given_order = '{self.given_order}'{nearest(self.given_order, ORDERS)}")
         if self.policy_only and not self.start:
@@ -244,18 +268,32 @@ class PartsRecipe:
     unknown_share: float = 0.2  # clouds whose category is not given, at training
     asked: int = 64  # points that the exit is decided on
     quantile: float = 0.1  # of their margins: the margin of the cloud
+    lovasz: float = plain.later(0.0)  # weight of the Lovász-Softmax loss (H.4)
+    part_weight_power: float = plain.later(0.0)  # a point counts by (share of its part)^-power
+    anneal_start: float = plain.later(1.0)  # share of the run at which both begin to fall
+    anneal_end: float = plain.later(1.0)  # and at which they stop
+    anneal_floor: float = plain.later(1.0)  # what is left of them then
+    exempt: tuple[int, ...] = plain.later(())  # parts for which they never fall
 
     def __post_init__(self) -> None:
         if not self.parts or min(self.parts) < 1:
             raise ConfigError(f"task.parts = {list(self.parts)}: expected how many parts each category has")
         for name in ("hidden", "near", "queries", "asked"):
             _at_least(f"task.{name}", getattr(self, name), 1)
-        for name in ("jaccard", "category_loss"):
+        for name in ("jaccard", "category_loss", "lovasz", "part_weight_power"):
             if not getattr(self, name) >= 0.0:
                 raise ConfigError(f"task.{name} = {getattr(self, name)} must be at least 0")
         for name in ("unknown_share", "quantile"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"task.{name} = {getattr(self, name)} must be at least 0 and below 1")
+        if not 0.0 <= self.anneal_start <= self.anneal_end <= 1.0 or not 0.0 <= self.anneal_floor <= 1.0:
+            raise ConfigError(
+                f"task.anneal_start = {self.anneal_start}, anneal_end = {self.anneal_end}, anneal_floor = "
+                f"{self.anneal_floor}: shares of 1, the start not after the end"
+            )
+        for part in self.exempt:
+            if not 0 <= part < sum(self.parts):
+                raise ConfigError(f"task.exempt = {part}: the parts are 0 to {sum(self.parts) - 1}")
 
 
 SCENES: dict[str, type] = {"cloud": Chunking, "image": Gaze}  # kind in [scene] -> its settings

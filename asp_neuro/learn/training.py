@@ -28,7 +28,7 @@ from asp_neuro.errors import AspError, ConfigError, InputError
 from asp_neuro.learn import checkpoint, integers, losses, score_function
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.cloud_encoder import over_processes
-from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood
+from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood, whole_accuracy
 from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.grid import instead
 from asp_neuro.learn.heads import taken_over
@@ -37,6 +37,7 @@ from asp_neuro.learn.model import Batch, Episode, Model, Sight, one_hot, true_li
 from asp_neuro.learn.part_examples import PartExamples
 from asp_neuro.learn.part_lessons import draw_looks, judge_parts, part_loss, show_points
 from asp_neuro.learn.policy import gumbel, sample
+from asp_neuro.learn.rare_parts import emphasis, part_weight
 from asp_neuro.learn.recipe import PartsRecipe, Recipe
 from asp_neuro.model.policy import VISITED
 from asp_neuro.scenes.cloud import Chunking
@@ -79,6 +80,7 @@ class Run:
     seconds: float = 0.0
     data: str = ""  # fingerprint of what it is trained on
     class_weight: Tensor | None = None  # [C], follows from recipe and data
+    part_weight: Tensor | None = None  # [parts], the same
 
 
 def world() -> tuple[int, int]:
@@ -111,6 +113,8 @@ def start(recipe: Recipe, classes: tuple[str, ...], examples: Examples) -> Run:
     run = Run(recipe, classes, model, _optimiser(recipe, model), average, data=_fingerprint(examples))
     if recipe.train.class_weight_power > 0.0:
         run.class_weight = class_weight(examples.labels, len(classes), recipe.train.class_weight_power)
+    if isinstance(examples, PartExamples) and isinstance(recipe.task, PartsRecipe):
+        run.part_weight = part_weight(examples.parts, recipe.task)
     return run
 
 
@@ -262,7 +266,8 @@ def batch_loss(
     pure = slice(None) if mix is None else ~mix.mixed
     if mix is not None:
         takes_random = torch.maximum(takes_random, mix.mixed[:, None].to(noise.dtype))
-    random_choice = _given_order(random[:, :-1], how.given_order).transpose(0, 1) * takes_random  # [T, b, M]
+    given = _given_order(random[:, :-1], how.given_order)[:, : len(noise)]
+    random_choice = given.transpose(0, 1) * takes_random  # [T, b, M]
     free = 1.0 - takes_random
     seen: list[Seen] = []
 
@@ -277,6 +282,8 @@ def batch_loss(
         return torch.addcmul(random_choice[episode.step].to(scores.dtype), sampled, free.to(scores.dtype))
 
     sight, mixed = model.look(batch), None
+    if share < how.whole_first:
+        return how.whole * losses.whole(sight.whole, batch.labels, how.label_smoothing, n_total), torch.zeros(1)
     if mix is not None:
         sight = mixed_sight(sight, mix)
         mixed = batch.labels[mix.partner], foreign_share(random_choice, mix.foreign)
@@ -295,6 +302,8 @@ def batch_loss(
     loss = losses.cross_entropy(
         logits, batch.labels, how.label_smoothing, n_total, run.class_weight, how.step_weight_power, mixed
     )
+    if how.whole > 0.0:
+        loss = loss + how.whole * losses.whole(sight.whole, batch.labels, how.label_smoothing, n_total)
     if how.tet > 0.0:
         loss = loss + how.tet * losses.tet(logits, n_total)
     likelihoods = [step.likelihood for step in seen if step.likelihood is not None]
@@ -390,8 +399,10 @@ def _part_lesson(
     batch = examples.part_batch(index, recipe.task.queries, recipe.augment, rng).rows(mine)
     unknown = torch.from_numpy(rng.random(n) < recipe.task.unknown_share)[mine]
     looks = draw_looks(rng, recipe.scene.budget)
-    heat = temperature(recipe, share)
-    return part_loss(run.model, recipe, batch, heat, noise[:, mine], random[mine], unknown, looks, n, run.class_weight)
+    heat, stress = temperature(recipe, share), emphasis(recipe.task, run.part_weight, share)
+    return part_loss(
+        run.model, recipe, batch, heat, noise[:, mine], random[mine], unknown, looks, n, run.class_weight, stress
+    )
 
 
 def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
@@ -528,7 +539,10 @@ def judge(model: Model, validation: Examples) -> dict[str, Any]:
         found = judge_parts(model, validation)
         return {"accuracy_at": found.pop("miou_at"), **found}
     record = evaluate(model, validation)
-    return {"accuracy_at": accuracy_at(record), "negative_log_likelihood": negative_log_likelihood(record)}
+    found = {"accuracy_at": accuracy_at(record), "negative_log_likelihood": negative_log_likelihood(record)}
+    if isinstance(model, ImageModel) and model.at_once:
+        found["dense_accuracy"] = whole_accuracy(model, validation)
+    return found
 
 
 @torch.no_grad()
@@ -567,6 +581,8 @@ def _finish(
             "unseen": "validation" not in run.recipe.data.also,
             "seed": run.recipe.seed,
         }
+        if "dense_accuracy" in deployed:
+            report["dense_accuracy"] = deployed["dense_accuracy"]
         if main:
             content = {k: v for k, v in _state(run).items() if k in ("recipe", "classes", "deploy")}
             kept = {k: v for k, v in report.items() if k != "out"}  # a place on this machine is nobody else's business

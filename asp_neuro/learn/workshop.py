@@ -21,6 +21,7 @@ from asp_neuro.data import Place
 from asp_neuro.data.own import own_data
 from asp_neuro.data.part_places import load_parts
 from asp_neuro.data.parts import PartSet
+from asp_neuro.data.room_crops import load_rooms
 from asp_neuro.data.samples import SampleSet, load_samples, locate_samples, names_of
 from asp_neuro.errors import AspError, ConfigError, InputError, MissingError, UsageError
 from asp_neuro.learn import checkpoint, training
@@ -104,7 +105,11 @@ def _train_parts(
 
 def part_clouds(how: Recipe, split: str, data: str | Path | None, up: str | None) -> PartSet:
     """A split of the recipe's data, all points of each cloud."""
-    clouds = load_parts(data or how.data.name, split, n_points=ALL_POINTS, up=up, splits=how.data.splits)
+    crops = how.data.room_crops
+    if crops is not None:
+        clouds = load_rooms(how.data.name, data, split, crops, ALL_POINTS, up)
+    else:
+        clouds = load_parts(data or how.data.name, split, n_points=ALL_POINTS, up=up, splits=how.data.splits)
     if isinstance(how.task, recipes.PartsRecipe) and clouds.catalogue.count != how.task.parts:
         raise ConfigError(
             f"task.parts = {list(how.task.parts)}, but the categories of the data have {list(clouds.catalogue.count)}"

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import base64
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import neg
 from typing import Any, cast
 
 import numpy as np
@@ -137,7 +139,7 @@ class Familiarity:
         """At an exit threshold; one that no certificate can choose has the larger limit of its neighbours."""
         if tau is None:
             return self.whole
-        at = int(np.searchsorted(-np.array(self.exits), -tau))  # the first that is not stricter
+        at = bisect_left(self.exits, -tau, key=neg)  # the first that is not stricter
         exact = at < len(self.exits) and self.exits[at] == tau
         return max(self.limits[at if exact else max(at - 1, 0) : at + 1])
 

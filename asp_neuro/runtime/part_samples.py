@@ -15,6 +15,7 @@ from asp_neuro.data.files import take_file
 from asp_neuro.data.intake import stacked
 from asp_neuro.data.part_places import load_parts
 from asp_neuro.data.parts import Catalogue, PartSet, pick
+from asp_neuro.data.room_crops import ROOM_NAMES, Crops, load_rooms
 from asp_neuro.errors import InputError
 from asp_neuro.model.points import category_number, steps_in
 from asp_neuro.scenes.cloud import Chunking
@@ -94,11 +95,22 @@ def labelled_parts(
 ) -> PartSamples:  # fmt: skip
     """The same for a model (`ModelSpec`) and the [data] of its recipe."""
     task = spec.task
-    found = load_parts(data or trained["name"], split, n_points=ALL_POINTS, up=up, seed=seed, splits=trained["splits"])
+    found = _labelled_set(trained, data, split, up, seed)
     if found.catalogue.count != task.count:
         raise InputError(f"{found.source}: its categories have other parts than those of the model")
     some = found if limit is None else found.subset(np.arange(min(limit, len(found))))
     return of_set(some, spec.scene.chunking, told)
+
+
+def _labelled_set(trained: dict[str, Any], data: str | Path | None, split: str, up: str | None, seed: int) -> PartSet:
+    """Clouds of the kind that [data] of a recipe names."""
+    name = trained["name"]
+    if name in ROOM_NAMES:
+        usual = Crops()
+        keys = {"size": "crop", "n": "crops", "rare_share": "rare_share"}
+        how = Crops(**{key: trained.get(own, getattr(usual, key)) for key, own in keys.items()})
+        return load_rooms(name, data, split, how, ALL_POINTS, up, seed)
+    return load_parts(data or name, split, n_points=ALL_POINTS, up=up, seed=seed, splits=trained["splits"])
 
 
 def samples_in_files(

@@ -26,7 +26,9 @@ class Augmentation:
     partial: float = later(0.0)  # share of those copies that are seen from one side only
     uneven: float = later(0.0)  # share of them that are sampled anew, more densely on one side
     strewn: float = later(0.0)  # share of them in which some points lie anywhere
+    crop: float = later(0.0)  # images: a side shows all of the picture, or less by up to this share
     mirror_across: bool = later(False)  # every second cloud along z: on principal axes, where x has a sign of its own
+    bend: float = later(0.0)  # share of the copies that are bent (see `bend.py`)
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -41,6 +43,8 @@ class Augmentation:
             ("partial", 0, 1),
             ("uneven", 0, 1),
             ("strewn", 0, 1),
+            ("bend", 0, 1),
+            ("crop", 0, 0.9),
         ):
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name} = {getattr(self, name)} must be between {low} and {high}")
@@ -48,8 +52,8 @@ class Augmentation:
             raise ConfigError(
                 f"partial = {self.partial} and uneven = {self.uneven} are shares of the same copies: 1 at most"
             )
-        if (named := self.partial or self.uneven or self.strewn) and not self.cuts:
-            raise ConfigError(f"partial, uneven and strewn ({named}) change the copies that cuts = 0 has none of")
+        if (named := self.partial or self.uneven or self.strewn or self.bend) and not self.cuts:
+            raise ConfigError(f"partial, uneven, strewn and bend ({named}) change the copies that cuts = 0 has none of")
 
 
 def augment(points: np.ndarray, how: Augmentation, rng: np.random.Generator) -> np.ndarray:

@@ -215,11 +215,21 @@ def to_grid(
     for i, cloud in enumerate(raw):
         if factor is not None:
             cloud = cloud[~strays(cloud, factor)]
+        if not axes and len(cloud) == len(steps[i]) and _compiled_grid(cloud, steps[i]):
+            n_distinct[i] = len(cloud)
+            continue
         key = _distinct_keys(cloud, _name(names, i), axes)
         n_distinct[i] = len(key)
         steps[i, : len(key)] = _steps(key)
         steps[i, len(key) :] = steps[i, 0]
     return steps, n_distinct
+
+
+def _compiled_grid(cloud: np.ndarray, steps: np.ndarray) -> bool:
+    """Raw cloud [P, 3] -> sorted grid steps [P, 3], in place; whether that could be done (nearly always)."""
+    if compiled.kernels is None:
+        return False
+    return bool(compiled.kernels.to_grid(np.ascontiguousarray(cloud), steps, len(cloud)))
 
 
 def _distinct_keys(cloud: np.ndarray, name: str, axes: bool = False) -> np.ndarray:

@@ -155,6 +155,12 @@ class CloudEncoder:
         return CloudView(self, scenes)
 
     @cached_property
+    def macs(self) -> tuple[int, int]:
+        """Multiply-accumulates of a group, and of pooling a chunk."""
+        chunk = self.spec.operations(0).macs
+        return int(self.spec.operations(1).macs - chunk), int(chunk)
+
+    @cached_property
     def packed(self) -> np.ndarray:
         """All weights but the chunk's as the compiled form wants them: one after the other, in panels, float32."""
         maps = (self.edge_in.weight, self.edge_out.weight, self.edge_out.bias, self.token_in.weight, self.token_in.bias,
@@ -238,9 +244,8 @@ class CloudView:
     @property
     def macs(self) -> int:
         """Multiply-accumulates spent so far."""
-        spec = self.encoder.spec
-        chunk = spec.operations(0).macs
-        return int(spec.operations(self.n_encoded).macs + (self.n_pooled - 1) * chunk) if self.n_pooled else 0
+        group, chunk = self.encoder.macs
+        return self.n_encoded * group + self.n_pooled * chunk
 
     @cached_property
     def descriptors(self) -> np.ndarray:

@@ -27,7 +27,6 @@ SHARES = {"lowest": 0.0, "10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0
 RADII = {"1 %": 0.01, "10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
 SIDES = {"10 %": 0.1, "middle": 0.5, "90 %": 0.9, "highest": 1.0}
 STOREYS = 6
-N_SHAPE = 59  # of the statistics, those that ask for no groups
 LEANS = {"10 %": 0.1, "25 %": 0.25, "middle": 0.5, "75 %": 0.75, "90 %": 0.9}
 LAYERS = {"thin": 0.04, "thicker": 0.08}  # of the radius
 AT_ONCE = 8  # clouds: their arrays stay in the processor's cache
@@ -75,6 +74,8 @@ N_APART = 69  # the first ones say how far clouds are apart; what is level, whic
 
 def statistics(chunks: Chunks) -> np.ndarray:
     """[n, S] float64, in the order of STATISTICS."""
+    if compiled.kernels is not None:
+        return _compiled(chunks)
     starts = range(0, len(chunks), AT_ONCE)
     parts = [_some(chunks[start : start + AT_ONCE]) for start in starts]
     return np.concatenate(parts) if parts else np.empty((0, len(STATISTICS)))
@@ -84,11 +85,21 @@ def _some(chunks: Chunks) -> np.ndarray:
     """All clouds with the same number of distinct points at once."""
     count = n_distinct(chunks.points)
     out = np.empty((len(chunks), len(STATISTICS)))
-    for rows in [[i] for i in range(len(count))] if compiled.kernels else [count == n for n in np.unique(count)]:
-        n = count[rows][0]
+    for n in np.unique(count):
+        rows = count == n
         points = np.ascontiguousarray(chunks.points[rows, :n].transpose(2, 0, 1), dtype=np.int32)  # [3, b, n]
         parts = [_shape(points), *_groups(points, chunks.members[rows]), _layers(points)]
         out[rows] = np.concatenate(parts, axis=1)
+    return out
+
+
+def _compiled(chunks: Chunks) -> np.ndarray:
+    out = np.empty((len(chunks), len(STATISTICS)))
+    sizes = *chunks.members.shape[1:], *(int(share * GRID) for share in LAYERS.values())
+    points, members, count = *chunks.plain()[:2], n_distinct(chunks.points)
+    assert compiled.kernels is not None
+    for i, one in enumerate(out):
+        compiled.kernels.statistics(points[i], members[i], one, int(count[i]), *sizes)
     return out
 
 
@@ -107,8 +118,6 @@ def _quantiles(values: np.ndarray, at: dict[str, float]) -> np.ndarray:
 
 def _shape(points: np.ndarray) -> np.ndarray:
     """Distinct points [3, b, n] in grid steps -> statistics that ask for no groups."""
-    if compiled.kernels is not None:
-        return np.stack([_compiled_shape(points[:, i]) for i in range(points.shape[1])])
     x, y, z = points
     n = points.shape[2]
     flat = x * x + z * z  # below 2^29
@@ -124,14 +133,6 @@ def _shape(points: np.ndarray) -> np.ndarray:
     singles = np.stack([filling, *spreads, np.sqrt(xy * xy + yz * yz)], axis=1)
     sides = _sides(points, (xx - zz) / 2.0, xz, apart)
     return np.concatenate([*profile, *radii, moments, singles, *sides, _storeys(y, flat), _directions(points)], axis=1)
-
-
-def _compiled_shape(points: np.ndarray) -> np.ndarray:
-    """[3, n] -> [59]"""
-    out = np.empty(N_SHAPE)
-    assert compiled.kernels is not None
-    compiled.kernels.shape(np.ascontiguousarray(points, dtype=np.int32), out, points.shape[1])
-    return out
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -185,8 +186,6 @@ def _groups(points: np.ndarray, members: np.ndarray) -> list[np.ndarray]:
 def _spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
     """[3, b, n] and groups [b, G, K] -> [3, b, G]: squared reach, how far the middle lies to one side, squared, and how
     height goes with the way across, against the spread in all directions."""
-    if compiled.kernels is not None:
-        return _compiled_spans(points, members)
     at = members.astype(np.int64) + (np.arange(len(members)) * points.shape[2])[:, None, None]
     where = points.reshape(3, -1)[:, at]  # [3, b, G, K]
     x, y, z = offset = (where - where[..., :1]).astype(np.float64)  # whole, below 2^16
@@ -198,24 +197,8 @@ def _spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
     return np.stack([reach, side, np.sqrt(along * along + across * across) / np.maximum(every, 1.0)])
 
 
-def _compiled_spans(points: np.ndarray, members: np.ndarray) -> np.ndarray:
-    (n_clouds, n_groups, k), n = members.shape, points.shape[2]
-    out = np.empty((n_clouds, 3, n_groups))
-    assert compiled.kernels is not None
-    for i, one in enumerate(out):
-        cloud, group = np.ascontiguousarray(points[:, i]), np.ascontiguousarray(members[i], dtype=np.uint16)
-        compiled.kernels.spans(cloud, group, one, n, n_groups, k)
-    return out.swapaxes(0, 1)
-
-
 def _layers(points: np.ndarray) -> np.ndarray:
     """[3, b, n] -> [b, 8] shares of the points in layers."""
-    if compiled.kernels is not None:
-        out = np.empty((points.shape[1], 8))
-        widths = [int(share * GRID) for share in LAYERS.values()]
-        for i, one in enumerate(out):
-            compiled.kernels.layers(np.ascontiguousarray(points[:, i]), one, points.shape[2], *widths)
-        return out
     x, y, z = np.sort(points, axis=2)
     found = []
     for width in (int(share * GRID) for share in LAYERS.values()):

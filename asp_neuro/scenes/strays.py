@@ -6,12 +6,15 @@ median over a fixed sample of its points. Three, because strays come in pairs.
 Distances are taken on a lattice of whole numbers about the cloud's median, so they are exact: the result depends
 neither on the order of the points, nor on where the cloud lies, nor on the machine. A stray far away cannot make the
 lattice coarse, as it could if that were scaled to the farthest point. Points are put in Morton order, in which 98 of
-100 find three neighbours within reach among the eight next to them; only the others are looked up in a tree.
+100 find three neighbours within reach among the eight next to them; only the others are looked up in a tree (or, where
+that is compiled, among boxes of sixteen).
 """
 
 from __future__ import annotations
 
 import numpy as np
+
+from asp_neuro import compiled
 
 NEIGHBOUR = 3
 FEWEST = 16  # distinct points: in a smaller cloud nothing is usual
@@ -20,6 +23,7 @@ WITHIN = 0.75  # the share of the points whose distance from the middle is the l
 STEPS = 2.0**12  # of the lattice in that unit
 FARTHEST = 2.0**18  # in steps; points beyond are moved there
 WINDOW = 4  # places before and after it in Morton order where a point's neighbours are looked for first
+MOST_COMPILED = 16_384  # points of a cloud: of more a tree is the faster way
 # how 20 bits are spread to every third place: shift, then mask
 SPREAD = (
     (32, 0x1F00000000FFFF),
@@ -48,19 +52,27 @@ def _middle(planes: np.ndarray) -> np.ndarray:
 
 def strays(points: np.ndarray, factor: float) -> np.ndarray:
     """Raw coordinates [P, 3] -> [P] bool: points that stand alone. Repeated points count once."""
-    from scipy.spatial import cKDTree  # 0.1 s to import, which not every command needs
-
     steps = lattice(points)
     _, first, back = np.unique(_morton(steps), return_index=True, return_inverse=True)
-    alone = np.zeros(len(first), dtype=bool)
-    if len(first) >= FEWEST:
-        distinct = np.ascontiguousarray(steps[first])  # in Morton order
-        tree = cKDTree(distinct, balanced_tree=False, compact_nodes=False)
-        usual = _to_neighbour(tree, distinct[:: -(-len(distinct) // SAMPLE)])
-        reach = factor * float(np.median(usual))
-        unsure = np.flatnonzero(~_surely_near(distinct, reach))
-        alone[unsure] = _to_neighbour(tree, distinct[unsure]) > reach
-    return np.asarray(alone[back])
+    if len(first) < FEWEST:
+        return np.zeros(len(points), dtype=bool)
+    return _alone(steps[first], factor)[back]
+
+
+def _alone(points: np.ndarray, factor: float) -> np.ndarray:
+    """Distinct points [P, 3] in Morton order -> [P] bool."""
+    if compiled.kernels is not None and len(points) <= MOST_COMPILED:
+        out = np.empty(len(points), dtype=bool)
+        compiled.kernels.alone(np.ascontiguousarray(points.T), out, len(points), factor)
+        return out
+    from scipy.spatial import cKDTree  # 0.1 s to import, which not every command needs
+
+    tree = cKDTree(points, balanced_tree=False, compact_nodes=False)
+    reach = factor * float(np.median(_to_neighbour(tree, points[:: -(-len(points) // SAMPLE)])))
+    unsure = np.flatnonzero(~_surely_near(points, reach))
+    alone = np.zeros(len(points), dtype=bool)
+    alone[unsure] = _to_neighbour(tree, points[unsure]) > reach
+    return alone
 
 
 def _morton(steps: np.ndarray) -> np.ndarray:

@@ -20,6 +20,8 @@ from asp_neuro.cli.verbs.run import run, run_arguments
 from asp_neuro.cli.verbs.show import models, show
 from asp_neuro.cli.verbs.study import (
     TABLES,
+    beam,
+    beam_arguments,
     halves,
     halves_arguments,
     order,
@@ -38,6 +40,10 @@ STUDIES: tuple[Verb, ...] = (
     Verb(
         "robustness", "what corrupted clouds cost, for learned and fixed order", "asp-neuro study robustness compact",
         robustness_arguments, robustness,
+    ),
+    Verb(
+        "beam", "whether a larger crop finds beams, on built-in rooms (H.3)", "asp-neuro study beam --seeds 0",
+        beam_arguments, beam,
     ),
     *TABLES,
     Verb(

@@ -132,6 +132,32 @@ def halves(args: argparse.Namespace) -> Result:
     return Result(report, study.text(report))
 
 
+def beam_arguments(parser: argparse.ArgumentParser) -> None:
+    data_arguments(parser)
+    sample_arguments(parser)
+    parser.add_argument("--recipe", metavar="NAME|FILE", help="what to train (default rooms)")
+    parser.add_argument("--seeds", type=seed_list, metavar="N,N,..", help="default 0,1,2")
+    parser.add_argument("--epochs", type=whole(1), metavar="N", help="another number of epochs than the recipe's")
+    parser.add_argument(
+        "--out", type=Path, default=Path("study-beam"), metavar="DIR", help="models and results; default ./study-beam"
+    )
+
+
+def beam(args: argparse.Namespace) -> Result:
+    """Beams and columns in crops of 1 m and 2 m, with and without reweighting."""
+    if args.up is not None:
+        raise UsageError("--up: rooms are read with y up; leave it out")
+    from asp_neuro.studies import beam as study
+
+    given = {key: value for key in ("recipe", "seeds", "epochs") if (value := getattr(args, key)) is not None}
+    try:
+        report = study.run(data=args.data, split=args.split, limit=args.limit, out=args.out, **given)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        stop.args = (*stop.args, "the same command goes on where it was")
+        raise
+    return Result(report, study.text(report))
+
+
 def table_arguments(parser: argparse.ArgumentParser) -> None:
     """What the tables of given models read."""
     read_arguments(parser)
