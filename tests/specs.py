@@ -165,10 +165,16 @@ def random_model(
 SMALL_GAZE = Gaze(size=36, side=3, pitch=8, grid=12, scales=(1, 2), near=12, wide=28, budget=4)
 
 
-def random_image_scene(rng: np.random.Generator, gaze: Gaze = SMALL_GAZE, width: int = 16) -> ImageSpec:
-    """Images with small convolutions."""
+DEEP_GAZE = Gaze(size=40, channels=3, side=3, pitch=8, grid=26, scales=(1, 2), near=8, wide=24, budget=4)
+
+
+def random_image_scene(
+    rng: np.random.Generator, gaze: Gaze = SMALL_GAZE, width: int = 16, deep: bool = False
+) -> ImageSpec:
+    """Images with small convolutions, three or four."""
     k, c = len(gaze.scales), gaze.channels
-    sizes = {"c1": 4, "c2": 5, "c3": 6, "9 c": 9 * c, "9 c1": 36, "9 c2": 45, "k": k, "k c3 + 2": 6 * k + 2, "w": width}
+    sizes = {"c1": 4, "c2": 5, "c3": 6, "c4": 7, "9 c": 9 * c, "9 c1": 36, "9 c2": 45, "third in": 63 if deep else 45}
+    sizes |= {"k": k, "k c3 + 2": 6 * k + 2, "w": width}
     usual = random_draw(rng)
 
     def draw(path: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -176,14 +182,13 @@ def random_image_scene(rng: np.random.Generator, gaze: Gaze = SMALL_GAZE, width:
             return rng.integers(-3000, 3000, shape)
         return rng.integers(-2000, 2000, shape) if path == "scale" else usual(path, shape)
 
-    return random(ImageSpec, sizes, draw, {"gaze": gaze})
+    return random(ImageSpec, sizes, draw, {"gaze": gaze}, absent=() if deep else ("between",))
 
 
 def random_image_model(rng: np.random.Generator, gaze: Gaze = SMALL_GAZE, first_look: int = 5) -> ModelSpec:
-    """A whole model of classified images."""
-    return dataclasses.replace(
-        random_model(rng, first_look=first_look), scene=random_image_scene(rng, gaze), budget=gaze.budget
-    )
+    """A whole model of classified images; four convolutions for DEEP_GAZE."""
+    scene = random_image_scene(rng, gaze, deep=gaze == DEEP_GAZE)
+    return dataclasses.replace(random_model(rng, first_look=first_look), scene=scene, budget=gaze.budget)
 
 
 def random_images(rng: np.random.Generator, n: int, gaze: Gaze = SMALL_GAZE) -> np.ndarray:

@@ -147,3 +147,19 @@ def test_an_uneven_cloud_is_denser_where_it_should_be_and_stays_on_the_surface()
 def test_an_unknown_kind_is_refused_with_those_that_there_are():
     with pytest.raises(UsageError, match="no condition is of kind 'melted'; there are: partial, strewn"):
         changed(POINTS, Condition("x", "melted"), 0)
+
+
+@pytest.mark.parametrize("what", CHANGES, ids=lambda what: what.name)
+def test_points_that_are_there_twice_count_once(what):
+    """A cloud that was filled up with repeats (own data with few points) is changed as the cloud that it is."""
+    twice = np.concatenate([POINTS, POINTS[:, :1].repeat(128, axis=1)], axis=1)
+    once, again = changed(POINTS, what, 5), changed(twice, what, 5)
+    assert [rows(cloud) for cloud in once] == [rows(cloud) for cloud in again]
+
+
+def test_clouds_of_different_numbers_of_points_are_filled_up_each_by_its_own():
+    mixed = POINTS[:2].copy()
+    mixed[1, 40:] = mixed[1, 0]
+    one, other = changed(mixed, PARTIAL, 0)
+    assert len(rows(one)) == 64
+    assert len(rows(other)) == 20

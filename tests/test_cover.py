@@ -95,6 +95,7 @@ def test_the_table_stands_for_the_hardest_condition():
     assert "under each of these conditions: fog" in promise(found)
     assert exit_rule(found).fewest == 500
     assert exit_rule(certify(clean, make_plan(clean, n_calibration=800))).fewest is None
+    assert exit_rule(certify(clean, make_plan(clean, n_calibration=800), fewest=700)).fewest == 700
 
 
 def test_a_certificate_that_lost_a_condition_is_void():

@@ -88,7 +88,7 @@ def test_descriptors_stay_within_their_bound_on_the_brightest_image():
         ({"budget": 10}, "budget = 10"),
         ({"scales": (2, 1)}, "scales"),
         ({"scales": (1, 3)}, "pitch = 8 must be a multiple of every scale"),
-        ({"grid": 10}, "grid = 10"),
+        ({"grid": 11}, "grid = 11"),
         ({"near": 16}, "near = 16"),
         ({"side": 6}, "no middle"),
     ],
@@ -96,6 +96,12 @@ def test_descriptors_stay_within_their_bound_on_the_brightest_image():
 def test_settings_that_cannot_be_are_refused_by_name(change, word):
     with pytest.raises(ConfigError, match=word):
         dataclasses.replace(specs.SMALL_GAZE, **change)
+
+
+def test_a_glimpse_whose_positions_cannot_be_halved_is_refused_by_its_grid():
+    for grid, word in ((28, "2 more than a multiple of 4"), (22, "too small for 4")):
+        with pytest.raises(ConfigError, match=f"grid = {grid}.*{word}"):
+            specs.random_image_scene(rng(), dataclasses.replace(specs.DEEP_GAZE, grid=grid), deep=True)
 
 
 def test_images_of_another_shape_type_or_range_are_refused():
@@ -117,7 +123,7 @@ def test_images_of_another_shape_type_or_range_are_refused():
 # Episodes
 
 
-@pytest.mark.parametrize("gaze", [specs.SMALL_GAZE, COLOUR])
+@pytest.mark.parametrize("gaze", [specs.SMALL_GAZE, COLOUR, specs.DEEP_GAZE])
 def test_the_host_equals_plain_integers_in_every_number(gaze):
     perceiver = Perceiver(model(gaze))
     scenes = perceiver.scenes(specs.random_images(rng(2), 6, gaze))
@@ -166,6 +172,9 @@ def test_operations_are_those_that_a_loop_counts():
     scene = model().scene
     one = 10 * 10 * 4 * 9 + 8 * 8 * 5 * 36 + 2 * 2 * 6 * 45
     assert scene.operations(3.0).macs == 3 * (2 * one + 16 * 14)
+    deep = model(specs.DEEP_GAZE).scene
+    one = 24 * 24 * 4 * 27 + 10 * 10 * 5 * 36 + 3 * 3 * 7 * 45 + 6 * 63
+    assert deep.operations(2.0).macs == 2 * (2 * one + 16 * 14)
 
 
 def stored(path, gaze=specs.SMALL_GAZE) -> deployment.Deployed:

@@ -12,10 +12,12 @@ torch = pytest.importorskip("torch")
 
 from asp_neuro.bundle import Bundle, make_golden  # noqa: E402
 from asp_neuro.data.clutter import Rule, cluttered  # noqa: E402
+from asp_neuro.data.pictures import ImageSet  # noqa: E402
 from asp_neuro.data.strokes import strokes  # noqa: E402
 from asp_neuro.learn import recipe as recipes  # noqa: E402
 from asp_neuro.learn import score_function, training  # noqa: E402
 from asp_neuro.learn.evaluation import evaluate  # noqa: E402
+from asp_neuro.learn.image_encoder import glimpses_at  # noqa: E402
 from asp_neuro.learn.image_examples import ImageExamples, batch_of, changed  # noqa: E402
 from asp_neuro.learn.machine import machine  # noqa: E402
 from asp_neuro.learn.recipe import ModelRecipe, Recipe, TrainRecipe  # noqa: E402
@@ -34,6 +36,74 @@ TINY = Recipe(
         label_smoothing=0.0, ema_decay=0.9,
     ),
 )  # fmt: skip
+
+
+DEEP = TINY.changed(
+    model={"conv_widths": (4, 5, 6, 7), "at_once": True},
+    train={"policy_gradient": 0.0, "guided": 0.0, "imitation": 0.5, "detach_belief": True, "whole": 1.0,
+           "whole_first": 0.4, "epochs": 5, "qat_epochs": 2, "learning_rate": 1e-2, "warmup": 0.0},
+)  # fmt: skip
+
+
+def photos(n: int, seed: int) -> ImageExamples:
+    """Light from one of two sides."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, n)
+    pixels = specs.random_images(rng, n, specs.DEEP_GAZE)
+    for image, label in zip(pixels, labels):
+        image[:, 20 * label : 20 * label + 20, 0] |= 128
+    found = ImageSet(pixels, labels.astype(np.int64), tuple(map(str, range(n))), ("left", "right"), "photos")
+    return ImageExamples(found, specs.DEEP_GAZE)
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    torch.set_num_threads(1)
+    out = tmp_path_factory.mktemp("photos") / "deep.pt"
+    recipe = dataclasses.replace(DEEP, scene=specs.DEEP_GAZE)
+    report = training.train(recipe, ("left", "right"), photos(96, 0), photos(32, 1), out)
+    return out, report
+
+
+def test_encoded_at_once_a_map_gives_the_embeddings_of_each_glimpse(deep):
+    model = training.load_model(deep[0])[0]
+    batch = batch_of(photos(5, 2).scenes, specs.DEEP_GAZE)
+    place = torch.tensor([0, 3, 8, 4, 7])
+    glimpses = glimpses_at(batch.maps, place, specs.DEEP_GAZE)
+    rows = torch.arange(5)
+    with torch.no_grad():
+        assert torch.equal(
+            model.encoder.on_grid(glimpses, place), model.encoder.over_maps_on_grid(batch.maps)[0][rows, place]
+        )
+        one, every = model.encoder(glimpses, place), model.encoder.over_maps(batch.maps)[0][rows, place]
+    assert torch.allclose(one, every, atol=1e-5)
+    assert one.std() > 0.01
+
+
+def test_a_module_that_encodes_maps_is_the_deployed_network_that_encodes_glimpses(deep):
+    model, recipe, classes, stored = training.load_model(deep[0])
+    spec = model.spec(recipe.scene, classes)
+    scenes = photos(12, 2).scenes
+    planes = scenes.pixels[:2].reshape(2, -1, 40).astype(np.int16)
+    bundle = Bundle(spec, {"name": "deep"}, make_golden(spec, Perceiver(spec).drives(scenes[:2]), planes))
+    names = [str(i) for i in range(12)]
+    found = verify(bundle, scenes, names, ExitRule(0.2), {"torch": machine(model)})
+    assert found.mismatches == 0, found.first
+    with torch.no_grad():
+        model.encoder.between.gain[0] += 0.5
+    assert verify(bundle, scenes, names, ExitRule(0.2), {"torch": machine(model)}).mismatches > 0
+
+
+def test_the_dense_control_learns_first_and_is_reported(deep):
+    report = deep[1]
+    assert report["dense_accuracy"] > 0.8
+    assert [row["firing_rate"] > 0.0 for row in training.load_model(deep[0])[3]["history"]] == [False] * 2 + [True] * 3
+
+
+def test_maps_whose_glimpses_begin_between_maxima_cannot_be_encoded_at_once():
+    gaze = dataclasses.replace(specs.DEEP_GAZE, scales=(1, 4))
+    with pytest.raises(recipes.ConfigError, match="at scale 4 the points are 2 cells apart"):
+        training.build(dataclasses.replace(DEEP, scene=gaze), ("a", "b"))
 
 
 def examples(n: int, stream: int, split: str) -> ImageExamples:
@@ -105,8 +175,6 @@ def test_the_policy_learns_to_look_where_a_dot_tells_the_class():
     for image, label, (x, y) in zip(pixels, labels, GAZE.centres[place]):
         image[y - 4 : y + 4, x - 4 : x + 4] = 120
         image[y - 4 : y, x - 4 : x + 4] += 120 * np.uint8(label)
-    from asp_neuro.data.pictures import ImageSet
-
     names = tuple(map(str, range(n)))
     data = ImageExamples(ImageSet(pixels, labels.astype(np.int64), names, ("dark", "light"), "dots"), GAZE)
     recipe = TINY.changed(train={"epochs": 12, "qat_epochs": 0, "batch_size": 32, "learning_rate": 8e-3})
@@ -136,6 +204,15 @@ def test_images_that_cannot_be_drawn_anew_are_shifted_and_mirrored():
     same = np.array([[(one[i] == middle[i]).all() for one in shifts + back] for i in range(6)])
     assert same.any(axis=1).all()
     assert same[:, 25:].any()
+
+
+def test_a_cropped_image_shows_a_part_of_it_in_its_order():
+    pixels = np.arange(64, dtype=np.uint8)[None, :, None].repeat(64, 2).repeat(20, 0)
+    found = changed(pixels, Augmentation(crop=0.4), np.random.default_rng(0))[:, :, 0].astype(int)
+    assert (np.diff(found, axis=1) >= 0).all()
+    shown = found[:, -1] - found[:, 0]
+    assert shown.min() >= 64 * 0.6 * 0.85 - 2
+    assert shown.min() < 50 < shown.max()
 
 
 def test_recipes_of_images_are_read_and_wrong_ones_refused():

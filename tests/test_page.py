@@ -96,6 +96,19 @@ def test_the_page_is_one_small_file_that_asks_for_nothing_else(page):
         assert title in text
 
 
+def test_a_page_does_not_tell_where_its_maker_keeps_data(cli, tmp_path):
+    """It is made to be passed on; what was typed stands in the commands alone."""
+    named = "modelnet10 (npz) in /home/jane, doe/data, test split, y up"
+    assert contents.placeless(named, "test") == "modelnet10 (npz), test split, y up"
+    assert contents.placeless("/home/jane/chairs, test split, z up", "test") == "chairs, test split, z up"
+    assert contents.placeless("built-in shapes, test split, seed 0", "test") == "built-in shapes, test split, seed 0"
+    path, out = tmp_path / "a.xyz", tmp_path / "page.html"
+    np.savetxt(path, np.random.default_rng(0).normal(size=(1024, 3)))
+    assert cli("run", "compact", "--input", str(path), "--report", str(out)).code == 0
+    text = out.read_text(encoding="utf-8")
+    assert text.count(str(tmp_path)) == text.count(f"--input {path}") == 1
+
+
 def test_objects_have_a_belief_for_every_look(page):
     data = data_of(page.read_text(encoding="utf-8"))
     assert len(data["classes"]) == 8
@@ -219,7 +232,7 @@ def test_run_writes_a_page_of_files_whose_classes_nobody_knows(cli, tmp_path):
     assert said.json["page"] == {"out": str(out), "bytes": len(out.read_bytes())}
     text = out.read_text(encoding="utf-8")
     objects = data_of(text)["objects"]
-    assert [one["name"] for one in objects] == [str(path) for path in paths]
+    assert [one["name"] for one in objects] == [path.name for path in paths]
     assert {one["truth"] for one in objects} == {None}
     assert [one["stop"] for one in objects] == [answer["observations"] for answer in said.json["answers"]]
     assert "Accuracy against looks" not in text

@@ -79,6 +79,7 @@ class Certificate:
     arithmetic: int | None = plain.later(None)  # of the host that was recorded; None: made before it was noted
     familiarity_sha256: str | None = plain.later(None)  # accepted is then: crossed, and familiar
     covers: tuple[Covered, ...] = plain.later(())  # conditions beside clouds as they are
+    points: int | None = plain.later(None)  # fewest distinct points of a calibration cloud; None: nobody counted
 
     def __post_init__(self) -> None:
         for name in ("alpha", "delta"):
@@ -119,11 +120,12 @@ def certify(
     known: Familiarity | None = None,
     cover: Mapping[Condition, Recording] | None = None,
     points: Mapping[Condition, int] | None = None,
+    fewest: int | None = None,
 ) -> Certificate:
     """The loosest threshold that passes the planned walk, or none. One call per calibration set.
 
     `known` and `cover` are those of the plan: the frozen familiarity, and the same samples under its conditions;
-    `points` is the fewest distinct points of a copy under each.
+    `fewest` is the fewest distinct points of a calibration cloud, `points` those of a copy under each.
     """
     cover = cover or {}
     _check_pair(calibration, made, model_sha256, data_sha256)
@@ -166,6 +168,7 @@ def certify(
             Covered(what, (points or {}).get(what), tuple(one.accepted.tolist()), tuple(one.errors.tolist()))
             for what, one in zip(cover, counts[1:], strict=True)
         ),
+        points=fewest,
     )
 
 
@@ -234,7 +237,8 @@ def exit_rule(certificate: Certificate) -> ExitRule:
     """How to stop under a certificate; nothing certified: the whole budget."""
     if certificate.threshold is None:
         return ExitRule()
-    fewest = min((one.points for one in certificate.covers if one.points), default=None)
+    counted = (certificate.points, *(one.points for one in certificate.covers))
+    fewest = min((n for n in counted if n), default=None)
     if certificate.exit_threshold is None:
         return ExitRule(certificate.threshold, certified=True, fewest=fewest)
     return ExitRule(certificate.exit_threshold, certified=True, kappa=certificate.threshold, fewest=fewest)

@@ -104,3 +104,18 @@ def _rule(name: str, model: Model, labels: torch.Tensor, random: torch.Tensor) -
     if name == "fps_order":
         return follow(torch.arange(random.shape[1]).expand_as(random))
     raise ValueError(f"unknown rule '{name}'")
+
+
+@torch.no_grad()
+def whole_accuracy(model: Model, examples: Examples) -> float:
+    """The share of images that the dense control, from whole maps, is right about."""
+    was_training = model.training
+    model.eval()
+    right = 0
+    for start in range(0, len(examples), BATCH):
+        batch = examples.batch(np.arange(start, min(start + BATCH, len(examples))))
+        whole = model.look(batch).whole
+        assert whole is not None
+        right += int((whole.argmax(dim=1) == batch.labels).sum())
+    model.train(was_training)
+    return right / len(examples)

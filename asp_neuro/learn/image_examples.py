@@ -13,6 +13,7 @@ from asp_neuro.scenes.augment import Augmentation
 from asp_neuro.scenes.image import Gaze, Images, describe, images, maps
 
 SHIFT = 16  # an image that is not drawn anew is shifted by up to one part in so many
+STRETCH = 0.85  # a cropped image's sides are at most so different
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,25 @@ def batch_of(scenes: Images, how: Gaze, labels: np.ndarray | None = None) -> Ima
 
 
 def changed(pixels: np.ndarray, how: Augmentation, rng: np.random.Generator) -> np.ndarray:
-    """Images [n, size, size, ...], each shifted, its edge repeated; half of them mirrored, if `how` says so."""
+    """Images [n, size, size, ...], each shifted, its edge repeated, or cropped and enlarged again, if `how` says so;
+    half of them mirrored, likewise."""
     n, size = pixels.shape[:2]
-    most = size // SHIFT
-    shift = rng.integers(-most, most + 1, (n, 2))
-    at = np.arange(size)
-    rows, columns = (np.clip(at + shift[:, axis, None], 0, size - 1) for axis in (0, 1))
+    rows, columns = _shifted(n, size, rng) if how.crop == 0.0 else _cropped(n, size, how.crop, rng)
     if how.mirror:
         columns = np.where(rng.random((n, 1)) < 0.5, columns[:, ::-1], columns)
     return np.asarray(pixels[np.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]])
+
+
+def _shifted(n: int, size: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Which row and which column [n, size] each pixel is taken from."""
+    most = size // SHIFT
+    shift = rng.integers(-most, most + 1, (n, 2))
+    return [np.clip(np.arange(size) + shift[:, axis, None], 0, size - 1) for axis in (0, 1)]
+
+
+def _cropped(n: int, size: int, crop: float, rng: np.random.Generator) -> list[np.ndarray]:
+    """Likewise, of a crop whose sides differ a little."""
+    kept = rng.uniform(1.0 - crop, 1.0, (n, 1)) * rng.uniform(STRETCH, 1.0, (n, 2))
+    start = rng.random((n, 2)) * (1.0 - kept) * size
+    middle = np.arange(size) + 0.5
+    return [(start[:, axis, None] + kept[:, axis, None] * middle).astype(np.int64) for axis in (0, 1)]

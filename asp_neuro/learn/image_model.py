@@ -3,7 +3,9 @@
     image -> fixation points + descriptors -> encoder of the chosen glimpse -> mixer -> head -> belief -> policy / exit
 
 Everything behind the encoder is that of clouds (`model.py`). 49 places are many: encoding them all for every image
-would cost seven times what the chosen six cost.
+would cost seven times what the chosen six cost. Where glimpses are wide and overlap (`model.at_once`), encoding the
+maps once for all places is cheaper at training, and gives the same embeddings. A dense control then learns beside it:
+the same convolutions, their results over the whole image, one linear map (`whole`); it is not deployed.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from torch import Tensor, nn
 from asp_neuro.heads.spec import FORMS
 from asp_neuro.learn.grid import GridRows, Ranges, instead
 from asp_neuro.learn.heads import new_head
-from asp_neuro.learn.image_encoder import ImageEncoder, glimpses_at
+from asp_neuro.learn.image_encoder import ImageEncoder, check_at_once, glimpses_at
 from asp_neuro.learn.mixer import Mixer
-from asp_neuro.learn.model import Deployed, Model
+from asp_neuro.learn.model import Deployed, Model, Sight
 from asp_neuro.learn.policy import Policy
 from asp_neuro.learn.recipe import HeadRecipe, ModelRecipe
 from asp_neuro.model.spec import ModelSpec
@@ -97,7 +99,12 @@ class ImageModel(Model):
         self.readout = nn.Linear(how.neurons, n_classes)
         self.policy = Policy(how.neurons, how.policy_width, how.scorer, how.first_look)
         self.points, self.task = None, None  # no dense part
-        self.value = nn.Linear(how.neurons, 1)
+        self.at_once = how.at_once
+        if how.at_once:
+            check_at_once(gaze, self.encoder.deep)
+            self.whole = nn.Linear(2 * self.encoder.scale.numel(), n_classes)
+        else:
+            self.value = nn.Linear(how.neurons, 1)
         self.mask = how.mask
         self.grid = GridRows(n_classes, how.neurons, behind=True)  # of the read-out
         self.register_buffer("grid_fixed", torch.tensor(0))
@@ -113,6 +120,8 @@ class ImageModel(Model):
 
     def note_ranges(self, batches: Iterable[ImageBatch]) -> Ranges:
         """Activations are noted where an episode looks, and at a few other places."""
+        if self.at_once:
+            return super().note_ranges(batches)  # type: ignore[arg-type]
         seen = Ranges()
         for batch in batches:
             sight = self.look(batch)
@@ -132,15 +141,24 @@ class ImageModel(Model):
             return self.mixer.gates(self.encoder(seen, place))
         return self.mixer.gates_on_grid(self.encoder.on_grid(seen, place), sight.deployed.mixer)
 
-    def look(self, batch: ImageBatch) -> Glimpses:  # type: ignore[override]
+    def look(self, batch: ImageBatch) -> Glimpses | Sight:  # type: ignore[override]
         descriptors = batch.descriptors
         geometry, first = self.policy.geometry(descriptors), self.policy.first_scores(descriptors)
-        if not self.deploy:
-            return Glimpses(self, batch.maps, geometry, first, None)
-        deployed = self._deployed()
-        outlook = deployed.policy.outlook(descriptors.double().numpy())
-        exact_first = None if first is None else instead(first.double(), outlook.first)
-        return Glimpses(self, batch.maps, instead(geometry.double(), outlook.geometry), exact_first, deployed)
+        deployed = None
+        if self.deploy:
+            deployed = self._deployed()
+            outlook = deployed.policy.outlook(descriptors.double().numpy())
+            geometry = instead(geometry.double(), outlook.geometry)
+            first = None if first is None else instead(first.double(), outlook.first)
+        if not self.at_once:
+            return Glimpses(self, batch.maps, geometry, first, deployed)
+        if deployed is None:
+            embedding, whole = self.encoder.over_maps(batch.maps)
+            gates = self.mixer.gates(embedding)
+        else:
+            embedding, whole = self.encoder.over_maps_on_grid(batch.maps)
+            gates = self.mixer.gates_on_grid(embedding, deployed.mixer)
+        return Sight(gates, geometry, first, deployed, whole=self.whole(whole))
 
     @torch.no_grad()
     def spec(self, how: Gaze, classes: tuple[str, ...]) -> ModelSpec:

@@ -61,3 +61,9 @@ def imitation(scores: Tensor, likelihood: Tensor, temperature: float, n_total: i
 def firing_rate_penalty(firing_rate: Tensor, target: float) -> Tensor:
     """Squared excess of each layer's firing rate [L] over the target."""
     return torch.relu(firing_rate - target).pow(2).sum()
+
+
+def whole(logits: Tensor | None, labels: Tensor, label_smoothing: float, n_total: int) -> Tensor:
+    """Cross-entropy of the answers [b, C] that were found without an episode, already divided by the whole batch."""
+    assert logits is not None
+    return F.cross_entropy(logits, labels, label_smoothing=label_smoothing, reduction="sum") / n_total

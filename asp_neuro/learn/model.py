@@ -65,6 +65,7 @@ class Sight(NamedTuple):
     deployed: Deployed | None = None  # in deploy mode: who computes the values
     tokens: Tensor | None = None  # [b, G, w] of the groups, for a task that asks for points
     embedding: Tensor | None = None  # [b, M, D] likewise
+    whole: Tensor | None = None  # [b, C] logits from a whole image, while a model learns
 
     def at(self, choice: Tensor) -> Tensor:
         """One-hot choice [b, M] -> gates [b, 4 D]."""

@@ -62,7 +62,15 @@ OLD_KEYS = {
 }
 
 # Limits of the numbers in [train].
-SHARES = ("label_smoothing", "random_share", "mixup", "ema_decay", "warmup", "guided")  # below 1; random_share may be 1
+SHARES = (
+    "label_smoothing",
+    "random_share",
+    "mixup",
+    "ema_decay",
+    "warmup",
+    "guided",
+    "whole_first",
+)  # below 1; random_share may be 1
 ABOVE_ZERO = (
     "learning_rate",
     "policy_learning_rate_factor",
@@ -85,6 +93,7 @@ AT_LEAST_ZERO = (
     "distillation",
     "policy_gradient",
     "entropy",
+    "whole",
     "epoch_steps",
     "own_steps",
 )
@@ -133,7 +142,8 @@ class ModelRecipe:
     first_look: int = 0  # units of a scorer for the first chunk alone, which sees the cloud's outline; 0: none
     scorer: str = "bilinear"
     mask: bool = True  # visited chunks are not chosen again
-    conv_widths: tuple[int, int, int] = plain.later((8, 16, 32))  # of the three convolutions of a glimpse, for images
+    conv_widths: tuple[int, ...] = plain.later((8, 16, 32))  # of a glimpse's convolutions, for images: three, or four
+    at_once: bool = plain.later(False)  # images: whole maps are encoded, for all places; else glimpse by glimpse
     hidden: tuple[str, ...] = plain.later(())  # descriptors that the policy does not see (`DESCRIPTORS`, J.11)
 
     def __post_init__(self) -> None:
@@ -142,8 +152,8 @@ class ModelRecipe:
         _at_least("model.first_look", self.first_look, 0)
         if len(self.edge_widths) != 2 or min(self.edge_widths) < 1:
             raise ConfigError(f"model.edge_widths = {list(self.edge_widths)}: expected two widths of at least 1")
-        if len(self.conv_widths) != 3 or min(self.conv_widths) < 1:
-            raise ConfigError(f"model.conv_widths = {list(self.conv_widths)}: expected three widths of at least 1")
+        if len(self.conv_widths) not in (3, 4) or min(self.conv_widths) < 1:
+            raise ConfigError(f"model.conv_widths = {list(self.conv_widths)}: expected 3 or 4 widths of at least 1")
         if self.scorer not in SCORERS:
             raise ConfigError(f"model.scorer = '{self.scorer}'{nearest(self.scorer, SCORERS)}")
         for name in self.hidden:
@@ -206,6 +216,8 @@ class TrainRecipe:
     policy_gradient: float = plain.later(0.0)  # weight of the score-function gradient, for images; 0: Gumbel-softmax
     entropy: float = plain.later(0.0)  # weight of the policy's entropy beside it, falling to nothing
     guided: float = plain.later(0.0)  # share of the run in which images are read brightest place first, with noise
+    whole: float = plain.later(0.0)  # weight of naming the class from whole maps (`model.at_once`): the dense control
+    whole_first: float = plain.later(0.0)  # share of the run in which nothing else is learned
     epoch_steps: int = plain.later(0)  # batches an epoch, of images that are drawn anew; 0: all images once
     given_order: str = plain.later("random")  # what `random_share` takes; "fps_order" with a share of 1: no loop (J.4)
     own_steps: int = plain.later(1400)  # at least, on a folder of one's own clouds: epochs follow; 0: `epochs` as it is
@@ -222,6 +234,8 @@ class TrainRecipe:
         for name in ABOVE_ZERO:
             if not getattr(self, name) > 0.0:
                 raise ConfigError(f"train.{name} = {getattr(self, name)} must be above 0")
+        if self.whole_first > 0.0 and not self.whole > 0.0:
+            raise ConfigError(f"train.whole_first = {self.whole_first} needs train.whole, the weight of that lesson")
         if self.given_order not in ORDERS:
             raise ConfigError(f"train.given_order = '{self.given_order}'{nearest(self.given_order, ORDERS)}")
         if self.policy_only and not self.start:

@@ -28,7 +28,7 @@ from asp_neuro.errors import AspError, ConfigError, InputError
 from asp_neuro.learn import checkpoint, integers, losses, score_function
 from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn.cloud_encoder import over_processes
-from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood
+from asp_neuro.learn.evaluation import accuracy_at, evaluate, negative_log_likelihood, whole_accuracy
 from asp_neuro.learn.examples import Examples
 from asp_neuro.learn.grid import instead
 from asp_neuro.learn.heads import taken_over
@@ -266,7 +266,8 @@ def batch_loss(
     pure = slice(None) if mix is None else ~mix.mixed
     if mix is not None:
         takes_random = torch.maximum(takes_random, mix.mixed[:, None].to(noise.dtype))
-    random_choice = _given_order(random[:, :-1], how.given_order).transpose(0, 1) * takes_random  # [T, b, M]
+    given = _given_order(random[:, :-1], how.given_order)[:, : len(noise)]
+    random_choice = given.transpose(0, 1) * takes_random  # [T, b, M]
     free = 1.0 - takes_random
     seen: list[Seen] = []
 
@@ -281,6 +282,8 @@ def batch_loss(
         return torch.addcmul(random_choice[episode.step].to(scores.dtype), sampled, free.to(scores.dtype))
 
     sight, mixed = model.look(batch), None
+    if share < how.whole_first:
+        return how.whole * losses.whole(sight.whole, batch.labels, how.label_smoothing, n_total), torch.zeros(1)
     if mix is not None:
         sight = mixed_sight(sight, mix)
         mixed = batch.labels[mix.partner], foreign_share(random_choice, mix.foreign)
@@ -299,6 +302,8 @@ def batch_loss(
     loss = losses.cross_entropy(
         logits, batch.labels, how.label_smoothing, n_total, run.class_weight, how.step_weight_power, mixed
     )
+    if how.whole > 0.0:
+        loss = loss + how.whole * losses.whole(sight.whole, batch.labels, how.label_smoothing, n_total)
     if how.tet > 0.0:
         loss = loss + how.tet * losses.tet(logits, n_total)
     likelihoods = [step.likelihood for step in seen if step.likelihood is not None]
@@ -534,7 +539,10 @@ def judge(model: Model, validation: Examples) -> dict[str, Any]:
         found = judge_parts(model, validation)
         return {"accuracy_at": found.pop("miou_at"), **found}
     record = evaluate(model, validation)
-    return {"accuracy_at": accuracy_at(record), "negative_log_likelihood": negative_log_likelihood(record)}
+    found = {"accuracy_at": accuracy_at(record), "negative_log_likelihood": negative_log_likelihood(record)}
+    if isinstance(model, ImageModel) and model.at_once:
+        found["dense_accuracy"] = whole_accuracy(model, validation)
+    return found
 
 
 @torch.no_grad()
@@ -573,6 +581,8 @@ def _finish(
             "unseen": "validation" not in run.recipe.data.also,
             "seed": run.recipe.seed,
         }
+        if "dense_accuracy" in deployed:
+            report["dense_accuracy"] = deployed["dense_accuracy"]
         if main:
             content = {k: v for k, v in _state(run).items() if k in ("recipe", "classes", "deploy")}
             kept = {k: v for k, v in report.items() if k != "out"}  # a place on this machine is nobody else's business

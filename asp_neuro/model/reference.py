@@ -140,6 +140,7 @@ def image_places(spec: ImageSpec, pixels: list[list[Ints]]) -> Places:
     """An image [channel][y][x]: the descriptors of its fixation points, and what encodes one."""
     how = spec.gaze
     first, second, third, last = rows(spec.first), rows(spec.second), rows(spec.third), rows(spec.embedding)
+    between = None if spec.between is None else rows(spec.between)
     at = [how.first + how.pitch * i for i in range(how.side)]
     centres = [(x, y) for y in at for x in at]
 
@@ -170,18 +171,20 @@ def image_places(spec: ImageSpec, pixels: list[list[Ints]]) -> Places:
         seen = [[[p[y + i][x + j] for p in planes for i, j in inner] for x in range(side)] for y in range(side)]
         return [[[dot(weight, part) for weight, _, _ in these] for part in line] for line in seen]
 
-    def features(planes: list[list[Ints]], biases: Ints) -> Ints:
-        sums = convolved(planes, first)
-        planes = [[[_within(line[c], first[c]) for line in row] for row in sums] for c in range(len(first))]
-        sums = convolved(planes, second)
-        half = range(0, len(sums), 2)
-        planes = [
-            [
-                [_within(max(sums[y + i][x + j][c] for i in (0, 1) for j in (0, 1)), second[c]) for x in half]
-                for y in half
-            ]
-            for c in range(len(second))
+    def opened(planes: list[list[Ints]], these: Rows, side: int) -> list[list[Ints]]:
+        """Convolved, the largest of side x side positions, rounded and limited: [output][y][x]."""
+        sums = convolved(planes, these)
+        kept, near = range(0, len(sums), side), [(i, j) for i in range(side) for j in range(side)]
+        return [
+            [[_within(max(sums[y + i][x + j][c] for i, j in near), one) for x in kept] for y in kept]
+            for c, one in enumerate(these)
         ]
+
+    def features(planes: list[list[Ints]], biases: Ints) -> Ints:
+        planes = opened(planes, first, 1 if between is None else 2)
+        planes = opened(planes, second, 2)
+        if between is not None:
+            planes = opened(planes, between, 1)
         best = largest([part for line in convolved(planes, third) for part in line])
         return [_within(value, (weight, bias, shift)) for value, bias, (weight, _, shift) in zip(best, biases, third)]
 

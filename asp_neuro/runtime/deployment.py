@@ -571,6 +571,7 @@ def certify_on(
         known=known,
         cover=judged,
         points={what: testing[what].points or 0 for what in made.cover},
+        fewest=testing[takes.CLEAN].points,
     )
     return Certification(made, found, calibration, known, tuple(hashes["calibration"]))
 

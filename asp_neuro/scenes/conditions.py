@@ -83,8 +83,8 @@ def rotated(points: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
 
 
 def thin(points: np.ndarray, count: int, start: int) -> np.ndarray:
-    """`count` points, each the farthest from those before it, from the point `start`."""
-    return points[farthest_points(points[None], count, np.array([start]))[0]]
+    """`count` points (all, if there are fewer), each the farthest from those before it, from the point `start`."""
+    return points[farthest_points(points[None], min(count, len(points)), np.array([start]))[0]]
 
 
 def dropped(points: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
@@ -137,12 +137,16 @@ def change(points: np.ndarray, what: Condition, rng: np.random.Generator) -> np.
 
 
 def changed(points: np.ndarray, what: Condition, seed: int, draw: int = 0) -> np.ndarray:
-    """Clouds [n, P, 3] -> changed [n, Q, 3] float32; each follows from itself, its place, seed and draw alone."""
+    """Clouds [n, P, 3] -> changed [n, Q, 3] float32; each follows from itself, its place, seed and draw alone.
+
+    A point that is there twice counts once; where clouds have different numbers of points, the shorter repeat theirs.
+    """
     if what.kind == CLEAN.kind:
         return points
-    unit = normalise(points)[0]
     sources = (np.random.default_rng([seed, draw, place]) for place in range(len(points)))
-    return np.stack([change(cloud, what, rng).astype(np.float32) for cloud, rng in zip(unit, sources)])
+    found = [change(cloud[:n], what, rng).astype(np.float32) for cloud, n, rng in zip(*normalise(points), sources)]
+    most = max(len(cloud) for cloud in found)
+    return np.stack([cloud[np.arange(most) % len(cloud)] for cloud in found])
 
 
 AMOUNTS: dict[str, Callable[[int], float]] = {  # unless another is given, by the number of points

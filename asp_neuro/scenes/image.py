@@ -52,8 +52,8 @@ class Gaze:
             raise ConfigError(f"side = {self.side} must be between 1 and {MAX_SIDE}")
         if not 1 <= self.budget <= self.n_places:
             raise ConfigError(f"budget = {self.budget} must be between 1 and the {self.n_places} places")
-        if self.grid % 4 or not 8 <= self.grid <= 32:
-            raise ConfigError(f"grid = {self.grid} must be a multiple of 4 from 8 to 32")
+        if self.grid % 2 or not 8 <= self.grid <= 32:
+            raise ConfigError(f"grid = {self.grid} must be an even number from 8 to 32")
         if not self.scales or list(self.scales) != sorted(set(self.scales)) or self.scales[0] < 1:
             raise ConfigError(f"scales = {list(self.scales)} must be rising whole numbers of at least 1")
         for scale in self.scales:

@@ -1,6 +1,10 @@
-"""Images as scenes: the deployed encoder of a glimpse, three small convolutions and a maximum over positions.
+"""Images as scenes: the deployed encoder of a glimpse, small convolutions and a maximum over positions.
 
-Every scale of a glimpse goes through the same convolutions; what scale it is stands in the last one's bias (the
+    three    convolution, convolution, largest of 2 x 2, convolution, largest of all positions
+    four     for photographs (`between` is there): the largest of 2 x 2 after the first too, one more before the last
+
+No convolution looks beyond its map, so that a glimpse shows the same by itself and as a part of the whole map. Every
+scale of a glimpse goes through the same convolutions; what scale it is stands in the last one's bias (the
 embedding of the scale). The features of all scales and the place of the fixation make the embedding. Only glimpses that
 are looked at are ever encoded. `learn/image_encoder.py` is the trained twin.
 
@@ -37,25 +41,30 @@ class ImageSpec:
 
     first: Affine = part("c1", "9 c")
     second: Affine = part("c2", "9 c1")  # then the largest of 2 x 2
-    third: Matrix = part("c3", "9 c2")  # then the largest of all positions
+    third: Matrix = part("c3", "third in")  # the last: then the largest of all positions
     scale: Array = leaf("i4", "k", "c3")  # the third's bias, one for each scale
     embedding: Affine = part("w", "k c3 + 2")  # on the features of all scales, and where the fixation point lies
     gaze: Gaze = Gaze()
+    between: Affine | None = part("c4", "9 c2", default=None)  # before the third
 
     def __post_init__(self) -> None:
         sizes, how = check(self, "scene"), self.gaze
+        c2 = sizes["c2"] if self.between is None else sizes["c4"]
         inner = KERNEL * KERNEL
-        pairs = (
+        pairs = [
             ("first", sizes["9 c"], inner * how.channels),
             ("second", sizes["9 c1"], inner * sizes["c1"]),
-            ("third", sizes["9 c2"], inner * sizes["c2"]),
+            ("third", sizes["third in"], inner * c2),
             ("embedding", sizes["k c3 + 2"], sizes["k"] * sizes["c3"] + 2),
-        )
+        ]
+        if self.between is not None:
+            pairs.append(("between", sizes["9 c2"], inner * sizes["c2"]))
         for name, given, expected in pairs:
             if given != expected:
                 raise ConfigError(f"scene: {name} takes {given} inputs, expected {expected}")
         if sizes["k"] != len(how.scales):
             raise ConfigError(f"scene: scale has {sizes['k']} rows for {len(how.scales)} scales")
+        sides(how.grid, self.between is not None)
 
     @property
     def n_places(self) -> int:
@@ -91,15 +100,26 @@ class ImageSpec:
 
     def operations(self, parts: float) -> Operations:
         """Of an observation that encodes so many glimpses."""
-        first = self.gaze.grid - (KERNEL - 1)
-        second = first - (KERNEL - 1)
-        third = second // 2 - (KERNEL - 1)
-        convolved = (
-            first * first * self.first.weight.size
-            + second * second * self.second.weight.size
-            + third * third * self.third.weight.size
-        )
+        before = [self.first, self.second, *([] if self.between is None else [self.between])]
+        inner = [one.weight.size for one in before] + [self.third.weight.size]
+        convolved = sum(side * side * n for side, n in zip(sides(self.gaze.grid, self.between is not None), inner))
         return Operations(mac8=len(self.gaze.scales) * convolved + self.embedding.weight.size) * parts
+
+
+def sides(grid: int, deep: bool) -> list[int]:
+    """Positions a side of each convolution's result, before the largest of 2 x 2 is taken; `deep`: of four."""
+    found, side, pooled = [], grid, (0, 1) if deep else (1,)
+    for number in range(4 if deep else 3):
+        side -= KERNEL - 1
+        found.append(side)
+        if number in pooled:
+            if side % 2:
+                fits = "2 more than a multiple of 4" if deep else "even"
+                raise ConfigError(f"grid = {grid}: {side} positions have no half; with these convolutions it is {fits}")
+            side //= 2
+        if side < 1:
+            raise ConfigError(f"grid = {grid} is too small for {4 if deep else 3} convolutions")
+    return found
 
 
 class ImageEncoder:
@@ -109,6 +129,7 @@ class ImageEncoder:
         self.spec, how = spec, spec.gaze
         self.first = Linear("scene: first", spec.first, UNSIGNED_MAX)
         self.second = Linear("scene: second", spec.second, UNSIGNED_MAX)
+        self.between = None if spec.between is None else Linear("scene: between", spec.between, UNSIGNED_MAX)
         biases = np.abs(spec.scale.astype(np.float64)).max(axis=0)
         self.third = Linear("scene: third", spec.third, UNSIGNED_MAX, biases)
         scaled = spec.scale * 2.0 ** -spec.third.shift.astype(np.float64)
@@ -125,11 +146,14 @@ class ImageEncoder:
         """Glimpses [m, c, grid, grid] of the scale with this number -> [m, c3] whole numbers from 0 to 255."""
         x = np.ascontiguousarray(cells.transpose(0, 2, 3, 1), dtype=np.float32)
         x = self.first(patches(x))
+        if self.between is not None:
+            x = largest_of_four(x)
         x += self.first.bias
-        x = self.second(patches(to_range(x, 0.0, UNSIGNED_MAX)))
-        m, side, _, width = x.shape
-        x = x.reshape(m, side // 2, 2, side // 2, 2, width).max(axis=(2, 4))
+        x = largest_of_four(self.second(patches(to_range(x, 0.0, UNSIGNED_MAX))))
         x += self.second.bias
+        if self.between is not None:
+            x = self.between(patches(to_range(x, 0.0, UNSIGNED_MAX)))
+            x += self.between.bias
         x = self.third(patches(to_range(x, 0.0, UNSIGNED_MAX))).max(axis=(1, 2))
         x += self.scale[scale]
         return to_range(x, 0.0, UNSIGNED_MAX)
@@ -145,6 +169,12 @@ def patches(x: np.ndarray) -> np.ndarray:
     """[m, h, w, c] -> [m, h - 2, w - 2, 9 c]: what a convolution sees at each position, channel by channel."""
     seen = windows_of(x, (KERNEL, KERNEL), axis=(1, 2))  # [m, h - 2, w - 2, c, 3, 3]
     return np.ascontiguousarray(seen).reshape(*seen.shape[:3], -1)
+
+
+def largest_of_four(x: np.ndarray) -> np.ndarray:
+    """[m, h, w, c] -> [m, h / 2, w / 2, c]: of every 2 x 2 positions."""
+    m, h, w, c = x.shape
+    return np.asarray(x.reshape(m, h // 2, 2, w // 2, 2, c).max(axis=(2, 4)))
 
 
 class ImageView:

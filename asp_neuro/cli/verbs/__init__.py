@@ -22,6 +22,8 @@ from asp_neuro.cli.verbs.study import (
     TABLES,
     beam,
     beam_arguments,
+    halves,
+    halves_arguments,
     order,
     order_arguments,
     robustness,
@@ -44,6 +46,10 @@ STUDIES: tuple[Verb, ...] = (
         beam_arguments, beam,
     ),
     *TABLES,
+    Verb(
+        "halves", "the promise made again on random halves of a split", "asp-neuro study halves compact --limit 400",
+        halves_arguments, halves,
+    ),
 )  # fmt: skip
 
 VERBS: tuple[Verb, ...] = (

@@ -68,7 +68,8 @@ def report(args: argparse.Namespace) -> Result:
             deployed.name, data=args.data, up=args.up, split=args.split, limit=args.limit, threshold=args.threshold,
             seed=args.seed,
         )  # fmt: skip
-    about = contents.Subject(args.split, clouds.source, len(clouds), *_options(args))
+    source = contents.placeless(clouds.source, args.split)
+    about = contents.Subject(args.split, source, len(clouds), *_options(args))
     robust = not args.no_robust and isinstance(deployed.bundle.model.scene, CloudSpec) and isinstance(clouds, CloudSet)
     told = html.write(args.out, contents.gather(deployed, clouds, about, rule, sentence, audit, robust))
     return Result(told, f"{told['out']}: {told['bytes']} bytes, opens offline in a browser")
@@ -82,5 +83,6 @@ def of_run(
 
     words = shlex.join(word for name in args.input for word in ("--input", name)) if args.input else None
     options, exits = _options(args)
-    about = contents.Subject(args.split, clouds.source, len(clouds), words or options, exits, at_hand=True)
+    source = "from files" if args.input else contents.placeless(clouds.source, args.split)
+    about = contents.Subject(args.split, source, len(clouds), words or options, exits, at_hand=True)
     return html.write(path, contents.gather(deployed, clouds, about, rule, sentence))

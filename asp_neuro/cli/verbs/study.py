@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from asp_neuro.cli.verbs.base import Result, Verb, data_arguments, sample_arguments, whole
+from asp_neuro.cli.verbs.base import Result, Verb, bundle_argument, bundle_name, data_arguments, sample_arguments, whole
 from asp_neuro.errors import UsageError
 
 
@@ -108,6 +108,26 @@ def robustness(args: argparse.Namespace) -> Result:
     report = study.run(
         args.models or ["compact"], draws=args.draws, seed=args.seed, data=args.data, up=args.up, split=args.split,
         limit=args.limit, out=args.out,
+    )  # fmt: skip
+    return Result(report, study.text(report))
+
+
+def halves_arguments(parser: argparse.ArgumentParser) -> None:
+    bundle_argument(parser)
+    data_arguments(parser)
+    sample_arguments(parser)
+    parser.add_argument("--repeats", type=whole(1), default=200, metavar="N", help="random halves (default 200)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the halves (default 0)")
+    parser.add_argument("--out", type=Path, default=Path("study"), metavar="DIR", help="default ./study")
+
+
+def halves(args: argparse.Namespace) -> Result:
+    """A bundle's certificate made again on random halves of a split, and counted on the others."""
+    from asp_neuro.studies import halves as study
+
+    report = study.run(
+        bundle_name(args), data=args.data, up=args.up, split=args.split, limit=args.limit, repeats=args.repeats,
+        seed=args.seed, out=args.out,
     )  # fmt: skip
     return Result(report, study.text(report))
 

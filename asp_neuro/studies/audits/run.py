@@ -18,13 +18,13 @@ from asp_neuro.model import prefix
 from asp_neuro.model.episode import Batch
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.model.points import PointRule
 from asp_neuro.model.rules import fps_orders, random_orders
 from asp_neuro.report import progress, say
-from asp_neuro.runtime import deployment, neurobench
-from asp_neuro.runtime.part_samples import labelled_parts
+from asp_neuro.runtime import deployment, neurobench, parts
+from asp_neuro.runtime.part_samples import PartSamples, labelled_parts
 from asp_neuro.scenes.cloud import Chunks
-from asp_neuro.scenes.cloud_encoder import CloudSpec
-from asp_neuro.studies.audits import choice, classes, exactness, host, information, selective, stopping
+from asp_neuro.studies.audits import choice, classes, exactness, host, information, points, selective, stopping
 from asp_neuro.studies.audits.record import BATCH, Record, early, exits, record
 from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, text
 from asp_neuro.studies.deployed import oracle_orders
@@ -63,9 +63,7 @@ def opened(name: str | Path | None, threshold: float | None = None) -> Audited:
     if name is not None and Path(name).suffix == ".pt":
         return _trained(name, threshold)
     deployed = deployment.open_bundle(name)
-    scene = deployed.bundle.model.scene
-    how: Any = scene.chunking if isinstance(scene, CloudSpec) else None  # others are read by `deployment`
-    origin = Origin(deployed.bundle.recipe, how)
+    origin = Origin(deployed.bundle.recipe, deployed.settings, deployed.origin.own)
     rule, sentence = deployment.exit_rule(deployed, threshold=threshold, uncertified=True)
     found = deployed.certificate
     levels = (0.05, 0.05) if found is None else (found.alpha, found.delta)
@@ -99,13 +97,13 @@ def run(
     began = time.process_time()
     audited = with_others(opened(name, threshold), others)
     say(audited.exit)
-    clouds = _samples(audited, data, up, split, limit)
+    clouds = samples_of(audited, data, up, split, limit)
     if len(clouds) < 4:
         raise UsageError(f"{len(clouds)} clouds: an audit needs at least 4; give a larger --limit")
     scenes = audited.perceiver.scenes(clouds.inputs, clouds.names, cache=True)
-    rows = rows_of(audited, scenes, clouds.labels, seed)
+    rows = rows_of(audited, scenes, clouds.labels, seed) + points_of(audited, clouds)
     verdicts = [row.verdict for row in rows]
-    parts = (scenes[start : start + BATCH] for start in range(0, len(clouds), BATCH))
+    batches = (scenes[start : start + BATCH] for start in range(0, len(clouds), BATCH))
     return {
         "model": audited.name,
         "sha256": audited.sha256,
@@ -116,25 +114,31 @@ def run(
         "exit": audited.exit,
         "seed": seed,
         "rows": [dataclasses.asdict(row) for row in rows],
-        "left_out": left_out(audited.perceiver, rows),
+        "left_out": left_out(audited.perceiver, rows, audited.deployed),
         **{verdict: verdicts.count(verdict) for verdict in (HOLDS, FAILS, UNCLEAR)},
-        "neurobench": neurobench.metrics(audited.perceiver, parts, ExitRule(tau=audited.tau)),
+        "neurobench": neurobench.metrics(audited.perceiver, batches, ExitRule(tau=audited.tau)),
         "cpu_seconds": time.process_time() - began,
     }
 
 
-def _samples(audited: Audited, data: str | None, up: str | None, split: str, limit: int | None) -> Any:
-    """Labelled scenes; of parts the category is asked, not told, and is the class of every row."""
+def samples_of(audited: Audited, data: str | None, up: str | None, split: str, limit: int | None) -> Any:
+    """Labelled scenes; of parts the category is asked, not told, and is the class of every row but those of points."""
     spec, origin = audited.perceiver.spec, audited.origin
     if isinstance(spec.task, PartsSpec):
         say(f"this reads the {split} split; rows are about the category, which the model is not told")
         return labelled_parts(spec, origin.recipe["data"], data, split, up, limit, told=False)
-    if not isinstance(spec.scene, CloudSpec):
-        if audited.deployed is None:
-            raise UsageError(f"a checkpoint of scenes of kind '{spec.scene.kind}': export it, and audit the bundle")
-        say(f"this reads the {split} split; log it, with what for")
-        return deployment.clouds_of(audited.deployed, data, split, up, limit)
     return clouds_of(origin, data, up, split, limit).relabelled(audited.perceiver.classes)
+
+
+def points_of(audited: Audited, clouds: Any) -> list[Row]:
+    """The promises for points, where a bundle has them: its exit, and the category told, as they were made."""
+    deployed = audited.deployed
+    promise = parts.promise_of(deployed) if deployed is not None and isinstance(clouds, PartSamples) else None
+    if deployed is None or promise is None:
+        return []
+    asked = dataclasses.replace(clouds, given=clouds.labels)
+    _, answers = parts.run(deployed, asked, ExitRule(tau=promise.exit), PointRule())
+    return points.rows(parts.recording(asked, answers), promise)
 
 
 def told(report: dict[str, Any]) -> str:
@@ -146,9 +150,14 @@ def told(report: dict[str, Any]) -> str:
     return f"{head}\n\n{text(rows)}\n{missing}\n{end}; what each row means: docs/audits.md"
 
 
-def left_out(perceiver: Perceiver, rows: Sequence[Row]) -> list[str]:
+def left_out(
+    perceiver: Perceiver, rows: Sequence[Row], deployed: deployment.Deployed | None = None
+) -> list[str]:  # fmt: skip
     """Which rows a model's kind cannot have, and why."""
     said, head = [], perceiver.head
+    if isinstance(perceiver.spec.task, PartsSpec) and not any(row.theorem == points.OF for row in rows):
+        how = "a checkpoint has none" if deployed is None else f"make them: asp-neuro certify {deployed.name}"
+        said.append(f"{points.OF} (promises for points): {how}")
     if head.neurons.exact(head) is None or head.neurons.drift(head, 1) is None:
         said.append(f"S17, S18 (drift, proven spikes): neurons of form '{head.form}' have no exact engine or no bound")
     if not perceiver.spec.policy.mask:

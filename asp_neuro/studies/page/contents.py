@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,14 @@ class Subject:
     options: str = ""
     exit_options: str = ""
     at_hand: bool = False  # clouds of `run`, not a whole report
+
+
+def placeless(source: str, split: str) -> str:
+    """What was read, without the folders of the machine that it was read on: a page is made to be passed on."""
+    what, found, rest = source.partition(f", {split} split")
+    return (
+        re.sub(r"(\(\w+\)) in .*", r"\1", PurePath(what).name if PurePath(what).is_absolute() else what) + found + rest
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +178,7 @@ def gather(
         chosen = picked(seen, more["stops"])
     if robust:
         more["robust"] = _robust(deployed, samples)
-    names = tuple(samples.names)
+    names = tuple(PurePath(name).name if about.at_hand else name for name in samples.names)
     if isinstance(perceiver.spec.task, PartsSpec):
         names = tuple(f"{samples.classes[c]} {n}" if c >= 0 else n for c, n in zip(truth, names, strict=True))
     objects = shown(perceiver, scenes, names, truth, chosen, rule)
