@@ -125,8 +125,16 @@ def halves(args: argparse.Namespace) -> Result:
     """A bundle's certificate made again on random halves of a split, and counted on the others."""
     from asp_neuro.studies import halves as study
 
+    if (name := bundle_name(args)) is not None and _dense([name]):
+        from asp_neuro.studies import part_halves
+
+        report = part_halves.run(
+            name, data=args.data, up=args.up, split=args.split, limit=args.limit, repeats=args.repeats,
+            seed=args.seed, out=args.out,
+        )  # fmt: skip
+        return Result(report, part_halves.text(report))
     report = study.run(
-        bundle_name(args), data=args.data, up=args.up, split=args.split, limit=args.limit, repeats=args.repeats,
+        name, data=args.data, up=args.up, split=args.split, limit=args.limit, repeats=args.repeats,
         seed=args.seed, out=args.out,
     )  # fmt: skip
     return Result(report, study.text(report))
@@ -201,6 +209,13 @@ def table_of(name: str) -> Callable[[argparse.Namespace], Result]:
 
         where, out = Where(args.data, args.up, args.split, args.limit, args.threshold), args.out or tables.OUT
         models = getattr(args, "models", [])
+        if name == "exits" and _dense(models):
+            from asp_neuro.studies import part_exits
+
+            if args.threshold is not None:
+                raise UsageError("--threshold is for models that answer with a class; here all thresholds are told")
+            report = part_exits.run(models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=out)
+            return Result(report, part_exits.text(report))
         given = {key: value for key in ("recipe", "seeds", "epochs") if (value := getattr(args, key, None)) is not None}
         if models and given:
             raise UsageError(f"--{next(iter(given))} is for training; with models given there is none")
