@@ -18,7 +18,16 @@ from asp_neuro.cli.verbs.export import export, export_arguments
 from asp_neuro.cli.verbs.report import report, report_arguments
 from asp_neuro.cli.verbs.run import run, run_arguments
 from asp_neuro.cli.verbs.show import models, show
-from asp_neuro.cli.verbs.study import TABLES, order, order_arguments, robustness, robustness_arguments, study
+from asp_neuro.cli.verbs.study import (
+    TABLES,
+    fovea,
+    fovea_arguments,
+    order,
+    order_arguments,
+    robustness,
+    robustness_arguments,
+    study,
+)
 from asp_neuro.cli.verbs.train import train, train_arguments
 from asp_neuro.cli.verbs.verify import verify, verify_arguments
 
@@ -29,6 +38,10 @@ STUDIES: tuple[Verb, ...] = (
     Verb(
         "robustness", "what corrupted clouds cost, for learned and fixed order", "asp-neuro study robustness compact",
         robustness_arguments, robustness,
+    ),
+    Verb(
+        "fovea", "images: the analog foveated transformer, its dense control, the spiking model (F.3 to F.5)",
+        "asp-neuro study fovea clutter --quick --limit 200", fovea_arguments, fovea,
     ),
     *TABLES,
 )  # fmt: skip
