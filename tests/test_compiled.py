@@ -11,7 +11,8 @@ import pytest
 import specs
 
 from asp_neuro import compiled
-from asp_neuro.grid import arithmetic
+from asp_neuro.errors import InputError
+from asp_neuro.grid import arithmetic, softmax
 from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.mixer import Mixer
@@ -271,3 +272,64 @@ def test_doctor_says_which_form_is_in_use(monkeypatch):
 
 def test_the_grid_of_the_compiled_form_is_that_of_numpy():
     assert GRID == 2.0**14  # kernels.c writes it as shifts and powers of two
+
+
+# Points
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ["normal", "lattice", "plane", "repeated"])
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_and_margins_of_points_are_the_same_after_every_look(monkeypatch, kind, seed):
+    rng = np.random.default_rng(seed)
+    perceiver = Perceiver(specs.random_part_model(rng))
+    raw = clouds(kind, rng, 96)
+    scenes = perceiver.scenes(raw).asking(np.array([-1, 0, 1]))
+    asked = rng.integers(-32767, 32768, (70, 3))  # far outside too
+    asked[:16] = scenes.centres()[0]  # on a centre
+
+    def told():
+        model = perceiver.model
+        view, found = model.encoder.view(scenes), []
+        for look in perceiver.played(scenes, ExitRule()).looks:
+            view.embed(np.arange(3), look.place)
+            points = [model.task.points(look.belief[i], view, i, asked, i - 1) for i in range(3)]
+            found.append((look.logits, look.margin, np.stack(points)))
+        return found
+
+    one, other = both(monkeypatch, told)
+    assert len(one) == len(other) > 3
+    for ours, theirs in zip(one, other, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@needs_kernels
+@pytest.mark.parametrize("n_classes", [2, 3, 66])
+def test_margins_are_the_same_with_ties_and_with_logits_far_apart(monkeypatch, n_classes):
+    rng = np.random.default_rng(n_classes)
+    logits = rng.normal(size=(500, n_classes)) * np.exp(rng.normal(size=(500, 1)) * 3.0)
+    logits[::7, 1] = logits[::7, 0]
+    logits[::5, 1:] = -1e6
+    logits[::11] = np.round(logits[::11])
+    logits[3, 0], logits[3, 1] = 0.0, -27.9  # just above what counts
+    one, other = both(monkeypatch, lambda: softmax.margin(logits))
+    np.testing.assert_array_equal(one, other)
+    with pytest.raises(InputError, match="not finite"):
+        softmax.margin(np.array([[0.0, np.inf]]))
+
+
+@needs_kernels
+def test_points_of_a_wrong_size_or_place_are_refused():
+    empty, number = np.empty(0), np.zeros(1, dtype=np.int64)
+    with pytest.raises(ValueError, match="part_points: sizes"):
+        compiled.kernels.part_points(*[empty] * 9, np.empty(1), 1, 1, 1, 1, 1, 0.0)
+    with pytest.raises(ValueError, match="margins: sizes"):
+        compiled.kernels.margins(empty, np.empty(1), 1, 2)
+    single, seen = np.zeros(1, dtype=np.float32), np.ones(1, dtype=bool)
+    weights, out = np.zeros(32, dtype=np.float32), np.zeros(1, dtype=np.float32)
+    chunk = np.ones(1, dtype=np.int8)  # there is only chunk 0
+    with pytest.raises(IndexError, match="part_contexts"):
+        compiled.kernels.part_contexts(single, single, single, single, number, seen, chunk, weights, out, 1, 1, 1, 1, 1)
+    with pytest.raises(IndexError, match="part_around"):
+        compiled.kernels.part_around(number + 1, seen, single, out, 1, 1, 1, 1)

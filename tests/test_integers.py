@@ -20,7 +20,7 @@ from asp_neuro.errors import ConfigError
 from asp_neuro.grid.arithmetic import EXACT_SINGLE, Linear, exp, tanh
 from asp_neuro.grid.sections import NORM_BITS, Affine, Norm, leaves
 from asp_neuro.grid.softmax import margin, probabilities
-from asp_neuro.model import mixer, reference
+from asp_neuro.model import mixer, part_reference, reference
 from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.spec import ModelSpec
@@ -68,6 +68,39 @@ def test_the_reference_is_the_host_in_every_number(parts, seed):
     found = differences(perceiver.spec, perceiver, scenes)
     assert found.mismatches == 0, found.first
     assert found.compared["drives"] == found.compared["membranes"] == 4 * 6 * 16
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_reference_of_parts_is_the_host_in_every_number(seed):
+    rng = np.random.default_rng(seed)
+    perceiver = Perceiver(specs.random_part_model(rng))
+    scenes = perceiver.scenes(specs.random_clouds(rng, 4)).asking(np.array([-1, 0, 1, -1]))
+    found = differences(perceiver.spec, perceiver, scenes)
+    assert found.mismatches == 0, found.first
+    rule = ExitRule(float(np.median(perceiver.played(scenes, ExitRule()).looks[2].margin)))
+    told = integers.integer_answers(perceiver, scenes, rule)
+    compare_answers(found, "integers", IDS[:4], perceiver.answers(scenes, rule), told)
+    assert found.mismatches == 0, found.first
+    assert differences(specs.random_part_model(np.random.default_rng(seed + 9)), perceiver, scenes).mismatches
+
+
+def test_points_that_were_not_cut_are_answered_by_the_reference_as_by_the_host():
+    rng = np.random.default_rng(7)
+    perceiver = Perceiver(specs.random_part_model(rng))
+    scenes, model = perceiver.scenes(specs.random_clouds(rng, 1)).asking(np.array([1])), perceiver.model
+    network, view = reference.Network(perceiver.spec), model.encoder.view(scenes)
+    asked = rng.integers(-32767, 32768, (20, 3))
+    (_, embed), one = (
+        network.cloud_places(scenes),
+        part_reference.PartScene(perceiver.spec.task, scenes, network.tokens),
+    )
+    for look in perceiver.played(scenes, ExitRule()).looks:
+        view.embed(np.array([0]), look.place)
+        place, believed = int(look.place[0]), (look.belief[0] * 2.0**24).astype(int).tolist()
+        one.look(place, embed(place), believed)
+        said = reference.real(one.belief, believed, 24)
+        found = [one.answered(query, said, 1) for query in asked.tolist()]
+        assert model.task.points(look.belief[0], view, 0, asked, 1).tolist() == found
 
 
 @pytest.mark.parametrize("parts", [PARTS["plain"], EVERYTHING], ids=("plain", "everything"))
@@ -164,7 +197,7 @@ def test_what_it_does_not_know_is_left_out_with_a_word():
     class Other:
         scene, task, head = Sound(), spec.task, spec.head
 
-    assert integers.why_not(Other()) == "it knows cloud or image, classify, this network is sound, classify"
+    assert integers.why_not(Other()) == "it knows cloud or image, classify or parts, this network is sound, classify"
 
 
 # Its parts against the host's, where a random network may not lead

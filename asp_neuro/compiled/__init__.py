@@ -1,4 +1,4 @@
-"""Compiled twins of a few functions that take too many calls of numpy for one cloud (`kernels.c`).
+"""Compiled twins of a few functions that take too many calls of numpy (`kernels.c`).
 
     exp, tanh, normalise_int    of grid.arithmetic
     alone          of scenes.strays._alone, for clouds of up to 16,384 points
@@ -9,6 +9,8 @@
     step           of model.mixer.Mixer.step, for few scenes
     layer          of heads.soft.fast.FastHead.observe, for few scenes
     statistics     of scenes.cloud_statistics._some
+    part_points, part_contexts, part_around    of tasks.parts
+    margins        of grid.softmax.margin
 
 Both forms give the same bits; `tests/test_compiled.py` compares them. `kernels` is None, and numpy does the work, where
 nothing was compiled (an install without a compiler), where what is there is of another version of these files, or with
@@ -21,7 +23,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 11  # of kernels.c
+VERSION = 12  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 11 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 12 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -953,6 +953,243 @@ static PyObject *alone(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* ---- points of a cloud: what they hear of the seen groups, and their logits; the twins are in tasks/parts.py ---- */
+
+enum { POINTS = 24, N_FEATURE = 8 };
+static const double NEARBY = 1e-4 * 16384.0 * 16384.0, DISTANCE_HALF = 0.2 * 16384.0, OFFSET_MAX = 6552.0;
+
+/* Squared distances [G] of a point to the centres, three rows of G. */
+FOR_EACH_PROCESSOR
+static void squares_of(const double *query, const double *centre, int64_t G, double *restrict square) {
+    for (int64_t g = 0; g < G; g++) {
+        double x = query[0] - centre[g], y = query[1] - centre[G + g], z = query[2] - centre[2 * G + g];
+        square[g] = x * x + y * y + z * z;
+    }
+}
+
+/* The three nearest seen groups, their weights, and the features of a point. */
+static void heard_of(const double *query, const double *centre, const uint8_t *seen, int64_t G, const double *square,
+                     int64_t *group, float *weight, float *feature) {
+    double least = INFINITY, found[3] = {INFINITY, INFINITY, INFINITY}, pull[3], share[3];
+    int64_t own = 0;
+    group[0] = group[1] = group[2] = 0;
+    for (int64_t g = 0; g < G; g++) {
+        double far = square[g];
+        if (far < least) least = far, own = g;
+        if (!(far < found[2]) || !seen[g]) continue;
+        int at = far < found[0] ? 0 : far < found[1] ? 1 : 2;
+        for (int k = 2; k > at; k--) found[k] = found[k - 1], group[k] = group[k - 1];
+        found[at] = far, group[at] = g;
+    }
+    for (int k = 0; k < 3; k++) pull[k] = 1.0 / (found[k] + NEARBY);
+    double total = pull[0] + pull[1] + pull[2], far = sqrt(found[0]);
+    for (int k = 1; k < 3; k++) share[k] = rint(pull[k] / total * 4096.0);
+    share[0] = 4096.0 - share[1] - share[2];
+    for (int k = 0; k < 3; k++) {
+        double apart = query[k] - centre[k * G + group[0]];
+        apart = apart < -OFFSET_MAX ? -OFFSET_MAX : apart > OFFSET_MAX ? OFFSET_MAX : apart;
+        weight[k] = (float)share[k];
+        feature[k] = (float)floor(query[k] * 0.25 + 0.5);
+        feature[3 + k] = (float)floor(apart * 0.25 + 0.5);
+    }
+    feature[6] = (float)rint(far / (far + DISTANCE_HALF) * 2048.0);
+    feature[7] = seen[own] ? 2048.0f : 0.0f;
+}
+
+/* x = what is heard of three contexts, weighted, + placed + table, each rounded, in bytes: [h] */
+FOR_EACH_PROCESSOR
+static void point_input(const float *a, const float *b, const float *c, const float *weight, const float *placed,
+                        const float *table, int64_t h, float *restrict out) {
+    float p = weight[0], q = weight[1], r = weight[2];
+    for (int64_t i = 0; i < h; i++) {
+        float told = (a[i] * p + b[i] * q + c[i] * r) * (1.0f / 4096.0f) + 0.5f, place = placed[i] + table[i];
+        float whole = (float)(int32_t)told, other = (float)(int32_t)place;
+        float sum = (whole - (whole > told) + other - (other > place)) * 0.125f + 0.5f;
+        out[i] = (float)(int32_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
+    }
+}
+
+/* Of the parts [n] that are a scene's own: the panels [first, last) that hold them. */
+static void own_panels(const uint8_t *own, int64_t n, int64_t *first, int64_t *last) {
+    *first = n, *last = 0;
+    for (int64_t k = 0; k < n; k++)
+        if (own[k]) *first = k < *first ? k : *first, *last = k + 1;
+    *first = *first < *last ? *first / LANES * LANES : 0;
+    *last = up_to_lanes(*last);
+}
+
+/* part_points(queries f8 [b, q, 3], centres f8 [b, 3, G], seen b1 [b, G], context f4 [b, G, h], table f4 [b, h],
+               said f8 [b, n], own b1 [b, n], weights f4 (position, hidden, its bias, offset), bias f8 [n],
+               out f8 [b, q, n], b, q, G, h, n, never) */
+static PyObject *part_points(PyObject *self, PyObject *args) {
+    Py_buffer in[9], out;
+    Py_ssize_t b, q, G, h, n;
+    double never;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*w*nnnnnd", in, in + 1, in + 2, in + 3, in + 4, in + 5, in + 6,
+                          in + 7, in + 8, &out, &b, &q, &G, &h, &n, &never))
+        return NULL;
+    int64_t H = up_to_lanes(h), N = up_to_lanes(n);
+    int fits = in[0].len == 24 * b * q && in[1].len == 24 * b * G && in[2].len == b * G && in[3].len == 4 * b * G * h &&
+               in[4].len == 4 * b * h && in[5].len == 8 * b * n && in[6].len == b * n &&
+               in[7].len == 4 * (N_FEATURE * H + h * H + H + h * N) && in[8].len == 8 * n && out.len == 8 * b * q * n && G >= 1;
+    float *room = fits ? malloc((size_t)(POINTS * (N_FEATURE + 3 * H + N) + 2 * G) * sizeof *room) : NULL;
+    if (room) {
+        const float *at = in[7].buf, *rest = room + 2 * G;
+        Map position = {N_FEATURE, H, NULL, NULL}, hidden = {h, H, NULL, NULL}, offset = {h, N, NULL, NULL};
+        position.weight = take(&at, N_FEATURE * H);
+        hidden.weight = take(&at, h * H);
+        hidden.bias = take(&at, H);
+        offset.weight = take(&at, h * N);
+        float *feature = (float *)take(&rest, POINTS * N_FEATURE), *x = (float *)take(&rest, POINTS * H);
+        float *placed = (float *)take(&rest, POINTS * H), *y = (float *)take(&rest, POINTS * H), *told = (float *)rest;
+        for (int64_t i = 0, some; i < b * q; i += some) {
+            int64_t s = i / q, group[POINTS][3], first, last;
+            const double *query = (const double *)in[0].buf + 3 * i, *centre = (const double *)in[1].buf + 3 * s * G;
+            const float *context = (const float *)in[3].buf + s * G * h;
+            const uint8_t *own = (const uint8_t *)in[6].buf + s * n;
+            const double *said = (const double *)in[5].buf + s * n, *bias = in[8].buf;
+            float weight[POINTS][3];
+            some = (s + 1) * q - i < POINTS ? (s + 1) * q - i : POINTS;
+            for (int64_t j = 0; j < some; j++) {
+                squares_of(query + 3 * j, centre, G, (double *)room);
+                heard_of(query + 3 * j, centre, (const uint8_t *)in[2].buf + s * G, G, (double *)room, group[j], weight[j],
+                         feature + j * N_FEATURE);
+            }
+            through(&position, feature, N_FEATURE, some, AS_IT_IS, placed, H);
+            for (int64_t j = 0; j < some; j++)
+                point_input(context + group[j][0] * h, context + group[j][1] * h, context + group[j][2] * h, weight[j],
+                            placed + j * H, (const float *)in[4].buf + s * h, h, x + j * H);
+            through(&hidden, x, H, some, TO_BYTE, y, H);
+            own_panels(own, n, &first, &last);
+            Map part = {h, last - first, offset.weight + first * h, NULL};
+            through(&part, y, H, some, AS_IT_IS, told + first, N);
+            for (int64_t j = 0; j < some; j++)
+                for (int64_t k = 0; k < n; k++)
+                    ((double *)out.buf)[(i + j) * n + k] = own[k] ? (double)told[j * N + k] + bias[k] + said[k] : never;
+        }
+    }
+    int done = room != NULL;
+    free(room);
+    for (int i = 0; i < 9; i++) PyBuffer_Release(in + i);
+    PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "part_points: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+/* base + what a group, its neighbours and its chunk say, in bytes: [h] */
+FOR_EACH_PROCESSOR
+static void context_input(const float *token, const float *around, const float *chunk, const float *base, int64_t h,
+                          float *restrict out) {
+    for (int64_t i = 0; i < h; i++) {
+        float sum = token[i] + around[i] + chunk[i] + base[i];
+        out[i] = (float)(int32_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
+    }
+}
+
+FOR_EACH_PROCESSOR
+static void to_context(const float *x, int64_t h, float *restrict out) {
+    for (int64_t i = 0; i < h; i++) {
+        float whole = (float)(int32_t)x[i], low = whole - (whole > x[i]);
+        out[i] = low < -2047.0f ? -2047.0f : low > 2047.0f ? 2047.0f : low;
+    }
+}
+
+/* part_contexts(token f4, around f4 [n, G, h], chunk f4 [n, M, h], base f4 [b, h], rows i8 [b], seen b1 [b, G],
+                 own i1 [b, G], weights f4 (context, its bias), out f4 [b, G, h], n, b, G, M, h): of seen groups */
+static PyObject *part_contexts(PyObject *self, PyObject *args) {
+    Py_buffer in[8], out;
+    Py_ssize_t n, b, G, M, h;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*w*nnnnn", in, in + 1, in + 2, in + 3, in + 4, in + 5, in + 6, in + 7,
+                          &out, &n, &b, &G, &M, &h))
+        return NULL;
+    int64_t H = up_to_lanes(h);
+    int fits = in[0].len == 4 * n * G * h && in[1].len == in[0].len && in[2].len == 4 * n * M * h && in[3].len == 4 * b * h &&
+               in[4].len == 8 * b && in[5].len == b * G && in[6].len == b * G && in[7].len == 4 * (h * H + H) &&
+               out.len == 4 * b * G * h;
+    float *room = fits ? malloc((size_t)(2 * POINTS * H) * sizeof *room) : NULL;
+    int within = room != NULL;
+    if (within) {
+        Map map = {h, H, in[7].buf, (const float *)in[7].buf + h * H};
+        float *x = room, *said = room + POINTS * H;
+        int64_t number[POINTS], some = 0;
+        for (int64_t i = 0; within && i < b * G; i++) {
+            int64_t s = ((const int64_t *)in[4].buf)[i / G], own = ((const int8_t *)in[6].buf)[i];
+            if (((const uint8_t *)in[5].buf)[i]) {
+                within = s >= 0 && s < n && own >= 0 && own < M;
+                if (!within) break;
+                int64_t at = (s * G + i % G) * h;
+                context_input((const float *)in[0].buf + at, (const float *)in[1].buf + at,
+                              (const float *)in[2].buf + (s * M + own) * h, (const float *)in[3].buf + i / G * h, h, x + some * H);
+                number[some++] = i;
+            }
+            if (some == POINTS || (some && i == b * G - 1)) {
+                through(&map, x, H, some, AS_IT_IS, said, H);
+                while (some--) to_context(said + some * H, h, (float *)out.buf + number[some] * h);
+                some = 0;
+            }
+        }
+    }
+    int done = room != NULL;
+    free(room);
+    for (int i = 0; i < 8; i++) PyBuffer_Release(in + i);
+    PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "part_contexts: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    if (!within) return PyErr_Format(PyExc_IndexError, "part_contexts: a scene or a chunk is not there");
+    Py_RETURN_NONE;
+}
+
+FOR_EACH_PROCESSOR
+static void larger_of(float *restrict a, const float *restrict b, int64_t h) {
+    for (int64_t i = 0; i < h; i++) a[i] = b[i] > a[i] ? b[i] : a[i];
+}
+
+/* part_around(near i8 [n, G, k], new b1 [n, G], spoken f4 [n, G, h], around f4 [n, G, h], n, G, k, h): what groups hear
+   of new neighbours */
+static PyObject *part_around(PyObject *self, PyObject *args) {
+    Py_buffer near, new, spoken, around;
+    Py_ssize_t n, G, k, h;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*nnnn", &near, &new, &spoken, &around, &n, &G, &k, &h)) return NULL;
+    int fits = near.len == 8 * n * G * k && new.len == n * G && spoken.len == 4 * n * G * h && around.len == spoken.len;
+    int within = fits;
+    for (int64_t i = 0; within && i < n * G * k; i++) {
+        int64_t other = ((const int64_t *)near.buf)[i], scene = i / (G * k) * G;
+        within = other >= 0 && other < G;
+        if (within && ((const uint8_t *)new.buf)[scene + other])
+            larger_of((float *)around.buf + i / k * h, (const float *)spoken.buf + (scene + other) * h, h);
+    }
+    PyBuffer_Release(&near), PyBuffer_Release(&new), PyBuffer_Release(&spoken), PyBuffer_Release(&around);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "part_around: sizes do not fit");
+    if (!within) return PyErr_Format(PyExc_IndexError, "part_around: a neighbour is not there");
+    Py_RETURN_NONE;
+}
+
+/* margins(logits f8 [n, C], out f8 [n], n, C): the twin is grid.softmax.margin; an exponential below 2^-41 counts 0 */
+static PyObject *margins(PyObject *self, PyObject *args) {
+    Py_buffer logits, out;
+    Py_ssize_t n, C;
+    if (!PyArg_ParseTuple(args, "y*w*nn", &logits, &out, &n, &C)) return NULL;
+    int fits = logits.len == 8 * n * C && out.len == 8 * n && C >= 2, finite = 1;
+    for (int64_t r = 0; fits && r < n; r++) {
+        const double *x = (const double *)logits.buf + r * C;
+        double best = x[0], second = -INFINITY, sum = 0.0;
+        for (int64_t c = 0; c < C; c++) finite &= x[c] - x[c] == 0.0;
+        for (int64_t c = 1; c < C; c++) {
+            if (x[c] > best) second = best, best = x[c];
+            else if (x[c] > second) second = x[c];
+        }
+        for (int64_t c = 0; c < C; c++)
+            if (x[c] - best > -40.0) sum += rint(exp_of(x[c] - best) * 1099511627776.0);
+        double runner_up = rint(exp_of(second - best) * 1099511627776.0) * (1.0 / 1099511627776.0);
+        double gap = (1.0 - runner_up) / (sum * (1.0 / 1099511627776.0));
+        ((double *)out.buf)[r] = rint(gap * 1073741824.0) * (1.0 / 1073741824.0);
+    }
+    PyBuffer_Release(&logits), PyBuffer_Release(&out);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "margins: sizes do not fit");
+    return PyBool_FromLong(finite);
+}
+
 static PyMethodDef methods[] = {
     {"alone", alone, METH_VARARGS, NULL},
     {"exp", exp_py, METH_VARARGS, NULL},
@@ -965,6 +1202,10 @@ static PyMethodDef methods[] = {
     {"groups", groups, METH_VARARGS, NULL},
     {"descriptors", descriptors, METH_VARARGS, NULL},
     {"embed", embed, METH_VARARGS, NULL},
+    {"part_points", part_points, METH_VARARGS, NULL},
+    {"part_contexts", part_contexts, METH_VARARGS, NULL},
+    {"part_around", part_around, METH_VARARGS, NULL},
+    {"margins", margins, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

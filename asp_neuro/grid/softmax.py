@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.errors import InputError
 from asp_neuro.grid.arithmetic import EXP_BITS, EXP_OPERATIONS, MARGIN_BITS, exp, on_grid
 
@@ -22,7 +23,12 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 def margin(logits: np.ndarray) -> np.ndarray:
     """The top-two probability gap, [..., C] -> [...], multiples of 2^-30."""
-    weights = _weights(logits)
+    values = np.asarray(logits, dtype=np.float64, order="C")
+    if compiled.kernels is not None and values.ndim > 1 and values.shape[-1] >= 2:
+        out = np.empty(values.shape[:-1])
+        if compiled.kernels.margins(values, out, out.size, values.shape[-1]):
+            return out
+    weights = _weights(values)
     runner_up = np.partition(weights, -2, axis=-1)[..., -2]  # the best has weight 1
     return on_grid((1.0 - runner_up) / np.add.reduce(weights, axis=-1), MARGIN_BITS)
 

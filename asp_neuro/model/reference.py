@@ -25,6 +25,7 @@ from asp_neuro.tasks.classify import ClassifySpec
 
 Ints = list[int]
 Rows = list[tuple[Ints, int, int]]  # weights, bias and shift of each row
+Told = tuple[list[list[float]], int, Ints, int]  # logits of each target, margin, probabilities, label
 Places = tuple[list[Ints], Callable[[int], Ints]]  # the descriptors of a scene's places, and what embeds one
 
 PAIRS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # xx, yy, zz, xy, xz, yz
@@ -217,7 +218,7 @@ class Seen(NamedTuple):
     drive: Ints
     membrane: Ints  # of the last layer
     belief: Ints  # steps of 2^-24
-    logits: list[float]
+    logits: list[list[float]]  # of each target
     margin: int  # steps of 2^-30
     probabilities: Ints
     label: int
@@ -225,16 +226,16 @@ class Seen(NamedTuple):
 
 
 class Network:
-    """A model of classified clouds or images, with a head of either form; `episode` runs one."""
+    """A model of clouds or images, with a head of either form; `episode` runs one."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        task = cast(ClassifySpec, spec.task)
+        self.tokens: dict[int, Ints] = {}  # of the groups of the cloud under way, as they are seen
         self.spec = spec
         if isinstance(spec.scene, CloudSpec):
             self._cloud_maps(spec.scene)
         self.gates = rows(spec.mixer.gates)
         self.table = [gate(step) for step in range(-128, 128)]
-        self.readout = rows(task.readout)
+        self.readout = rows(spec.task.readout) if isinstance(spec.task, ClassifySpec) else []
 
     def _cloud_maps(self, scene: CloudSpec) -> None:
         self.edge_in, self.edge_out = rows(scene.edge_in), rows(scene.edge_out)
@@ -246,7 +247,7 @@ class Network:
         homes = list(zip(cloud.first[0].tolist(), cloud.second[0].tolist()))
         groups = [[g for g, home in enumerate(homes) if m in home] for m in range(cloud.n_chunks)]
         distinct = [{p for g in chunk for p in members[g]} for chunk in groups]
-        tokens: dict[int, Ints] = {}
+        tokens = self.tokens = {}
 
         def embed(place: int) -> Ints:
             for g in groups[place]:
@@ -268,21 +269,34 @@ class Network:
         held, fired = ([[0] * layer.n_neurons for layer in head.layers] for _ in range(2))
         believed = self.belief(held[-1])
         visited: set[int] = set()
+        told = self.told(scene)
         for t in range(1, self.spec.budget + 1):
             scores = self.scores(t, believed, described)
             rivals = [m for m in range(len(scores)) if m not in visited or not self.spec.policy.mask]
             place = max(rivals, key=lambda m: scores[m])  # the first of equals
             visited.add(place)
-            drive, carry = self.mix(carry, embed(place))
+            embedding = embed(place)
+            drive, carry = self.mix(carry, embedding)
             held, fired, read = observe(head, held, fired, drive)
             believed = self.belief(read)
-            logits = real(self.readout, believed, 24)
-            margin, probabilities = softmax(logits)
+            logits, margin, probabilities, label = told(place, embedding, believed)
             crossed = tau is not None and margin / 2.0**30 > tau
-            label = logits.index(max(logits))
             yield Seen(place, scores, drive, read, believed, logits, margin, probabilities, label, crossed)
             if crossed:
                 return
+
+    def told(self, scene: Chunks | Images) -> Callable[[int, Ints, Ints], Told]:
+        """What is answered about a scene, after a look at a place, from its embedding and the belief."""
+        if self.spec.task.kind == "parts":
+            from asp_neuro.model.part_reference import PartScene  # which is made of what stands here
+
+            return PartScene(self.spec.task, scene, self.tokens).look  # type: ignore[arg-type]
+
+        def classify(place: int, embedding: Ints, believed: Ints) -> Told:
+            logits = real(self.readout, believed, 24)
+            return [logits], *softmax(logits), logits.index(max(logits))
+
+        return classify
 
     def token(self, near: list[Ints]) -> Ints:
         """The points of a group, centre first -> its token."""

@@ -148,7 +148,7 @@ def choose_exit(deployed: Deployed, validation: PartSamples) -> tuple[float | No
         crossed = margins > tau
         stop = np.where(crossed.any(axis=0), crossed.argmax(axis=0), budget - 1)
         own = ious[stop, np.arange(len(stop))]
-        iou, ahead = float(own.mean()), own - _at_fixed(ious, float(stop.mean() + 1.0))
+        iou, ahead = float(own.mean()), own - at_fixed(ious, float(stop.mean() + 1.0))
         error = float(ahead.std() / np.sqrt(len(ahead)))
         rows.append({"tau": float(tau), "looks": float(stop.mean() + 1.0), "miou": iou,
                      "ahead": float(ahead.mean()), "error": error})  # fmt: skip
@@ -163,7 +163,7 @@ def choose_exit(deployed: Deployed, validation: PartSamples) -> tuple[float | No
     return (None if best is None else best["tau"]), rows
 
 
-def _at_fixed(ious: np.ndarray, looks: float) -> np.ndarray:
+def at_fixed(ious: np.ndarray, looks: float) -> np.ndarray:
     """IoUs [T, n] -> [n] after a fixed number of looks; between two whole ones, a mixture of both."""
     low = int(looks)
     rest = looks - low

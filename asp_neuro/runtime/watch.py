@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from asp_neuro.certify.monitor import MonitorState
 from asp_neuro.errors import InputError, UsageError
 from asp_neuro.model.exit import ExitReason
 from asp_neuro.model.look import Answer
+from asp_neuro.model.points import PartAnswer
 from asp_neuro.report import to_json
+from asp_neuro.runtime import parts
 from asp_neuro.runtime.deployment import Deployed, Samples, losses
+from asp_neuro.runtime.part_samples import PartSamples
 
 UNFAMILIAR = "unfamiliar"  # the exit reason, and the key of the second bet in the file
 
@@ -86,9 +90,30 @@ def knows_familiarity(deployed: Deployed) -> bool:
     return getattr(deployed.bundle, "familiarity", None) is not None
 
 
-def _read(path: Path, model_sha256: str, alpha: float) -> Watch:
+def point_feedback(
+    path: Path, deployed: Deployed, samples: PartSamples, answers: Sequence[PartAnswer], seed: int = 0
+) -> Watch:
+    """Tell the monitor which share of each shape's accepted points was wrong: is promise A still kept?
+
+    A shape without an accepted point is no news, as in the promise. Shapes are fed in a shuffled order.
+    """
+    found = parts.promise_of(deployed)
+    if found is None or not found.mean.certified:
+        raise UsageError("--feedback watches accepted points, and this bundle promises nothing of them")
+    if samples.parts is None:
+        raise InputError(f"{samples.source}: --feedback needs the true part of every point")
+    hashes = samples.hashes()
+    lost = [parts.wrong_share(a.labels != own, a.accepted) for a, own in zip(answers, samples.parts, strict=True)]
+    told = [(hashes[i], loss) for i in monitor.shuffled(hashes, seed) if (loss := lost[i]) is not None]
+    risk = _read(path, deployed.sha256, found.mean.alpha, monitor.LOSSES).risk
+    watch = Watch(monitor.feed(risk, [name for name, _ in told], [loss for _, loss in told]))
+    files.write_text(path, to_json(watch.to_dict()) + "\n")
+    return watch
+
+
+def _read(path: Path, model_sha256: str, alpha: float, what: str = monitor.WRONG) -> Watch:
     if not path.exists():
-        return Watch(monitor.start(model_sha256, alpha))
+        return Watch(monitor.start(model_sha256, alpha, what=what))
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         second = stored.pop(UNFAMILIAR, None) if isinstance(stored, dict) else None
@@ -99,6 +124,6 @@ def _read(path: Path, model_sha256: str, alpha: float) -> Watch:
     monitor.check_belongs(risk, model_sha256, alpha)
     if strange is not None:
         monitor.check_belongs(strange, model_sha256, monitor.UNFAMILIAR_SHARE)
-    if risk.what != monitor.WRONG or (strange is not None and strange.what != monitor.UNFAMILIAR):
+    if risk.what != what or (strange is not None and strange.what != monitor.UNFAMILIAR):
         raise InputError(f"'{path}': the bets of this monitor state stand in each other's place")
     return Watch(risk, strange)

@@ -65,6 +65,32 @@ def robustness_bars(path: Path, report: dict[str, Any]) -> Path:
     return saved(figure, path)
 
 
+def exit_curve(path: Path, report: dict[str, Any]) -> Path:
+    """Instance mIoU against looks: fixed numbers, and exits at all thresholds."""
+    figure, axis = figure_of(1)
+    fixed, exits = report["fixed"], report["sweep"]
+    axis.plot([one["looks"] for one in fixed], [100.0 * one["miou"] for one in fixed], "k-", label="fixed")
+    axis.plot([one["looks"] for one in exits], [100.0 * one["miou"] for one in exits], "C0.-", label="exit at a margin")
+    for one in exits:
+        if one["certified"]:
+            axis.plot(one["looks"], 100.0 * one["miou"], "C1*", markersize=12, label="certified exit")
+    axis.set_xlabel("looks, mean")
+    axis.set_ylabel("instance mIoU in %")
+    axis.legend(frameon=False, fontsize=8)
+    return saved(figure, path)
+
+
+def halves_curves(path: Path, report: dict[str, Any]) -> Path:
+    """How many halves had how large a risk, for both promises."""
+    figure, axes = figure_of(2)
+    for axis, row in zip(axes, report["rows"], strict=True):
+        risk = np.sort([100.0 * one["risk"] for one in report["each"] if one["promise"] == row["promise"]])
+        axis.plot(risk, 100.0 * np.arange(1, len(risk) + 1) / len(risk), color="C0")
+        axis.axvline(100.0 * row["allowed"], color="0.5", linestyle="--", linewidth=0.8)
+        axis.set(xlabel=f"promise {row['promise']}: counted, in % (dashed: allowed)", ylabel="halves below, in %")
+    return saved(figure, path)
+
+
 def _solid(figure: Any, axis: Any) -> Any:
     place = axis.get_subplotspec()
     axis.remove()

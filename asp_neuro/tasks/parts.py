@@ -23,8 +23,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from asp_neuro import compiled
 from asp_neuro.errors import ConfigError
-from asp_neuro.grid.arithmetic import BELIEF_BITS, UNSIGNED_MAX, Linear, Product, to_range
+from asp_neuro.grid.arithmetic import BELIEF_BITS, EXACT_SINGLE, UNSIGNED_MAX, Linear, Product, panels, to_range
 from asp_neuro.grid.operations import Operations
 from asp_neuro.grid.sections import Affine, Array, Matrix, check, leaf, part
 from asp_neuro.grid.softmax import margin_operations, probabilities
@@ -136,19 +137,27 @@ class Parts:
         self.group_table = _scaled(groups.category, groups.mix.shift) + self.mix.bias
         self.point_table = _scaled(points.category, points.position.shift) + self.position.bias
         self.own = spec.own()
+        self.packed, self.packed_context = self._packed()
         self.rank = int(spec.quantile * spec.asked)  # of the margins, from the smallest
+
+    def _packed(self) -> tuple[np.ndarray | None, np.ndarray]:
+        """The maps as compiled functions want them; None: offsets need more than float32 holds."""
+        points = self.spec.points
+        reach = np.abs(points.offset.weight.astype(np.float64)).sum(axis=1) * UNSIGNED_MAX
+        maps = (self.position.weight, self.hidden.weight, self.hidden.bias, self.offset.weight.T)
+        context = np.concatenate([panels(np.atleast_2d(one)) for one in (self.context.weight, self.context.bias)])
+        if not reach.max() < EXACT_SINGLE:
+            return None, context
+        return np.concatenate([panels(np.atleast_2d(one)) for one in maps]), context
 
     def logits(self, belief: np.ndarray, view: Any, rows: np.ndarray) -> np.ndarray:
         """[b, asked + 1, n_parts + C]: the points that are asked for, then the category."""
         spec, n = self.spec, self.spec.n_parts
         given = view.chunks.categories[rows].astype(np.intp)
-        known = _kept(self, view)
-        asked = slice(0, spec.asked)
-        seen, context = self.contexts(view, rows, given)
-        centres = known.centres[rows]
-        offset = self.offsets(centres[:, asked], centres, known.square[rows, asked], seen, context, given)
+        centres = _kept(self, view).centres[rows]
         out = np.full((len(rows), spec.asked + 1, n + len(spec.classes)), NEVER)
-        out[:, :-1, :n] = np.where(self.own[given][:, None], offset + self.belief(belief)[:, None], NEVER)
+        seen, context = self.contexts(view, rows, given)
+        out[:, :-1, :n] = self.answered(centres[:, : spec.asked], centres, seen, context, given, self.belief(belief))
         out[:, -1, n:] = self.category(belief) + self.category.bias
         told = (given >= 0).nonzero()[0]
         out[told, -1, n:] = NEVER
@@ -160,13 +169,13 @@ class Parts:
         known."""
         rows, given = np.array([row]), np.array([category])
         seen, context = self.contexts(view, rows, given)
-        centres, say = _kept(self, view).centres[rows], self.belief(belief[None])
-        out = []
+        centres, said = _kept(self, view).centres[rows], self.belief(belief[None])
+        out = np.empty((len(queries), self.spec.n_parts))
         for start in range(0, len(queries), AT_ONCE):
-            some = queries[None, start : start + AT_ONCE].astype(np.float64)
-            offset = self.offsets(some, centres, squares(some, centres), seen, context, given)
-            out.append(np.where(self.own[given], offset[0] + say, NEVER))
-        return np.concatenate(out)
+            some = slice(start, start + AT_ONCE)
+            asked = queries[None, some].astype(np.float64)
+            out[some] = self.answered(asked, centres, seen, context, given, said)[0]
+        return out
 
     def contexts(self, view: Any, rows: np.ndarray, category: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which groups of these scenes were seen [b, G], and their contexts [b, G, h]; 0 of the others."""
@@ -176,28 +185,66 @@ class Parts:
         at, group = seen.nonzero()
         scene = rows[at]
         first, second = chunks.first[scene, group].astype(np.intp), chunks.second[scene, group].astype(np.intp)
-        own = np.where(visited[at, first], first, second)
+        own = np.where(visited[at, first] | (second < 0), first, second)
+        base = known.whole(rows, visited) + self.group_table[category]
+        if compiled.kernels is not None:
+            return seen, self._compiled_contexts(known, rows, seen, own, base)
         mixed = known.around[scene, group] + known.token[scene, group]
         mixed += known.chunk[scene, own]
-        mixed += (known.whole(rows, visited) + self.group_table[category])[at]
+        mixed += base[at]
         context = self.context(to_range(mixed, 0.0, UNSIGNED_MAX))
         context += self.context.bias
         out = np.zeros((*seen.shape, context.shape[1]), dtype=np.float32)
         out[at, group] = to_range(context, -CONTEXT_MAX, CONTEXT_MAX)
         return seen, out
 
+    def _compiled_contexts(
+        self, known: _Kept, rows: np.ndarray, seen: np.ndarray, own: np.ndarray, base: np.ndarray
+    ) -> np.ndarray:
+        (n, n_chunks, h), (b, n_groups) = known.chunk.shape, seen.shape
+        speaks, out = np.zeros(seen.shape, dtype=np.int8), np.zeros((b, n_groups, h), dtype=np.float32)
+        speaks[seen] = own
+        assert compiled.kernels is not None
+        compiled.kernels.part_contexts(
+            known.token, known.around, known.chunk, base, np.ascontiguousarray(rows, dtype=np.int64), seen, speaks,
+            self.packed_context, out, n, b, n_groups, n_chunks, h,
+        )  # fmt: skip
+        return out
+
+    def answered(
+        self,
+        queries: np.ndarray,
+        centres: np.ndarray,
+        seen: np.ndarray,
+        context: np.ndarray,
+        category: np.ndarray,
+        said: np.ndarray,
+    ) -> np.ndarray:
+        """Points [b, q, 3] and what the belief says [b, n_parts] -> logits [b, q, n_parts]; NEVER of other categories'
+        parts."""
+        own = self.own[category]
+        if compiled.kernels is None or self.packed is None:
+            offset = self.offsets(queries, centres, seen, context, category)
+            return np.where(own[:, None], offset + said[:, None], NEVER)
+        (b, q), (n_groups, h), n = queries.shape[:2], context.shape[1:], self.spec.n_parts
+        out = np.empty((b, q, n))
+        compiled.kernels.part_points(
+            np.ascontiguousarray(queries), np.ascontiguousarray(np.swapaxes(centres, 1, 2)), seen, context,
+            self.point_table[category], said, own, self.packed, self.offset.bias, out, b, q, n_groups, h, n, NEVER,
+        )  # fmt: skip
+        return out
+
     def offsets(
         self,
         queries: np.ndarray,
         centres: np.ndarray,
-        square: np.ndarray,
         seen: np.ndarray,
         context: np.ndarray,
         category: np.ndarray,
     ) -> np.ndarray:
         """Points [b, q, 3] -> what was seen says of their parts [b, q, n_parts]."""
         b, q = queries.shape[:2]
-        told = hear(queries, centres, seen, square)
+        told = hear(queries, centres, seen, squares(queries, centres))
         rows = np.arange(b)[:, None]
         heard = np.zeros((b, q, context.shape[2]), dtype=np.float32)
         for k in range(N_NEAREST):
@@ -246,8 +293,8 @@ class _Kept:
         token = view.tokens.shape[1]
         self.parts = np.split(weight, [token, 2 * token, 2 * token + width])
         self.centres = view.chunks.centres()
-        self.square = squares(self.centres, self.centres)
-        self.near = neighbours(self.square, task.spec.n_near)
+        near = neighbours(squares(self.centres, self.centres), task.spec.n_near)
+        self.near = np.ascontiguousarray(near, dtype=np.int64)
         h = weight.shape[1]
         self.done = np.zeros((n, n_groups), dtype=bool)
         self.token, self.spoken = (np.zeros((n, n_groups, h), dtype=np.float32) for _ in range(2))
@@ -263,10 +310,12 @@ class _Kept:
             tokens = view.tokens.reshape(*self.done.shape, -1)[at, group] + view.encoder.token_out.bias
             tokens = to_range(tokens, 0.0, UNSIGNED_MAX)
             self.token[at, group], self.spoken[at, group] = tokens @ self.parts[0], tokens @ self.parts[1]
-            self.done[at, group] = True
+            self.done[at, group], h = True, self.token.shape[2]
             new = np.zeros_like(self.done)
             new[at, group] = True
-            for k in range(self.near.shape[2]):
+            if compiled.kernels is not None:
+                compiled.kernels.part_around(self.near, new, self.spoken, self.around, *self.near.shape, h)
+            for k in range(0 if compiled.kernels is not None else self.near.shape[2]):
                 hearer = np.take_along_axis(new, self.near[..., k], axis=1).nonzero()
                 said = self.spoken[hearer[0], self.near[hearer[0], hearer[1], k]]
                 self.around[hearer] = np.maximum(self.around[hearer], said)

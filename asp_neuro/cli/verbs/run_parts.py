@@ -16,11 +16,14 @@ from asp_neuro.report import say, table
 
 def run_parts(args: argparse.Namespace, deployed: Any) -> Result:
     """Label the points of a data set, or of clouds in files."""
-    from asp_neuro.runtime import labelled, part_samples, parts
+    from asp_neuro.runtime import labelled, part_samples, parts, watch
 
     _check_words(args)
     if args.out is not None:
         labelled.check_kind(args.out)
+    from asp_neuro.cli.verbs.run import feedback_file, jsonl
+
+    watched = None if args.feedback is None else feedback_file(args.feedback, deployed)
     rule, accept, sentence = parts.rules_of(deployed, args.no_exit, args.threshold, args.uncertified)
     say(sentence)
     taken = None
@@ -30,14 +33,16 @@ def run_parts(args: argparse.Namespace, deployed: Any) -> Result:
         )
     else:
         samples = part_samples.samples_of(deployed, args.data, args.split, args.up, args.limit, args.seed)
-    from asp_neuro.cli.verbs.run import jsonl
-
     with jsonl(args.jsonl) as write:
         report, answers = parts.run(deployed, samples, rule, accept, machine(args.backend), args.batch, taken, write)
     each = report.pop("wrong_shares_each", [])
     most = None if (found := parts.promise_of(deployed)) is None else found.each.most
     report["shapes_above_most"] = None if most is None or not each else sum(x > most for x in each) / len(each)
-    lines = []
+    lines, code = [], 0
+    if watched is not None:
+        told = watch.point_feedback(watched, deployed, samples, answers, args.seed)
+        report["monitor"], code = {"file": str(watched), **told.report()}, int(told.alarm)
+        lines.append(told.message)
     if args.out is not None and taken is not None:  # `_check_words`
         report["out"] = str(labelled.write(args.out, np.asarray(taken[0].given), answers[0]))
         lines.append(f"labelled points: {args.out}")
@@ -51,11 +56,16 @@ def run_parts(args: argparse.Namespace, deployed: Any) -> Result:
         text = "\n".join([*(_one(name, a, names) for name, a in zip(samples.names, answers, strict=True)), text])
     if str(args.jsonl) == "-":
         say("\n".join([text, *lines]))
-        return Result(report, "")
-    return Result(report, "\n".join([text, *lines]))
+        return Result(report, "", exit_code=code)
+    return Result(report, "\n".join([text, *lines]), exit_code=code)
 
 
 def _check_words(args: argparse.Namespace) -> None:
+    if args.feedback is not None and (args.input is not None or args.no_exit or args.threshold is not None):
+        raise UsageError(
+            "--feedback needs points whose parts are known and a promise: give a data set, not --input, and neither "
+            "--no-exit nor --threshold"
+        )
     if args.out is not None and (args.input is None or len(args.input) != 1):
         raise UsageError("--out writes the points of one cloud; name it with --input FILE")
     if args.category is not None and args.input is None:
@@ -65,10 +75,6 @@ def _check_words(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} is for models that answer with a class")
     if args.on_unproven == "recompute":
         raise UsageError("--on-unproven recompute is for models that answer with a class")
-    if args.feedback is not None:
-        raise UsageError(
-            "--feedback watches certified classes; points have no feedback file yet (docs/certificates.md)"
-        )
 
 
 def _draw(path: Path, deployed: Any, samples: Any, answer: Any) -> Path:

@@ -125,8 +125,16 @@ def halves(args: argparse.Namespace) -> Result:
     """A bundle's certificate made again on random halves of a split, and counted on the others."""
     from asp_neuro.studies import halves as study
 
+    if (name := bundle_name(args)) is not None and _dense([name]):
+        from asp_neuro.studies import part_halves
+
+        report = part_halves.run(
+            name, data=args.data, up=args.up, split=args.split, limit=args.limit, repeats=args.repeats,
+            seed=args.seed, out=args.out,
+        )  # fmt: skip
+        return Result(report, part_halves.text(report))
     report = study.run(
-        bundle_name(args), data=args.data, up=args.up, split=args.split, limit=args.limit, repeats=args.repeats,
+        name, data=args.data, up=args.up, split=args.split, limit=args.limit, repeats=args.repeats,
         seed=args.seed, out=args.out,
     )  # fmt: skip
     return Result(report, study.text(report))
@@ -154,6 +162,34 @@ def beam(args: argparse.Namespace) -> Result:
         report = study.run(data=args.data, split=args.split, limit=args.limit, out=args.out, **given)
     except (KeyboardInterrupt, SystemExit) as stop:
         stop.args = (*stop.args, "the same command goes on where it was")
+        raise
+    return Result(report, study.text(report))
+
+
+def fovea_arguments(parser: argparse.ArgumentParser) -> None:
+    read_arguments(parser)
+    parser.add_argument("--seeds", type=seed_list, metavar="N,N,..", help="trainings of each model (default 0,1,2)")
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="batches of 64 images a training (default 4000)")
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed, 40 steps: to see that it runs, not what comes out"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("study-fovea"), metavar="DIR", help="models and results; default ./study-fovea"
+    )
+
+
+def fovea(args: argparse.Namespace) -> Result:
+    """The paper's analog foveated transformer and its dense control, beside a spiking model of images."""
+    from asp_neuro.studies import fovea as study
+
+    usual = study.QUICK if args.quick else study.Asked()
+    asked = study.Asked(args.seeds or usual.seeds, args.steps or usual.steps)
+    try:
+        report = study.run(
+            study.check_models(args.models), asked, data=args.data, split=args.split, limit=args.limit, out=args.out
+        )
+    except (KeyboardInterrupt, SystemExit) as stop:
+        stop.args = (*stop.args, "the same command goes on with the trainings that are missing")
         raise
     return Result(report, study.text(report))
 
@@ -214,6 +250,13 @@ def table_of(name: str) -> Callable[[argparse.Namespace], Result]:
 
         where, out = Where(args.data, args.up, args.split, args.limit, args.threshold), args.out or tables.OUT
         models = getattr(args, "models", [])
+        if name == "exits" and _dense(models):
+            from asp_neuro.studies import part_exits
+
+            if args.threshold is not None:
+                raise UsageError("--threshold is for models that answer with a class; here all thresholds are told")
+            report = part_exits.run(models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=out)
+            return Result(report, part_exits.text(report))
         given = {
             key: value
             for key in ("recipe", "seeds", "epochs", "chunks")
