@@ -295,6 +295,17 @@ typedef struct {
 /* Rows x [n, n_in] through a map; what becomes of a sum: */
 enum { AS_IT_IS, TO_BYTE, LARGEST }; /* LARGEST: over all rows, then to a byte: out is [1, width] */
 
+static inline __attribute__((always_inline)) float floored_of(float x) {
+    float whole = (float)(int32_t)x; /* toward zero */
+    return whole - (whole > x ? 1.0f : 0.0f);
+}
+
+static inline __attribute__((always_inline)) float byte_of(float x) {
+    int32_t whole = (int32_t)x; /* toward zero: below 0 all is 0 */
+    whole = whole < 0 ? 0 : whole;
+    return (float)(whole > 255 ? 255 : whole);
+}
+
 #define NAME(x) x##_plain
 #define TARGET FUSED
 #define BYTES 16
@@ -315,10 +326,17 @@ enum { AS_IT_IS, TO_BYTE, LARGEST }; /* LARGEST: over all rows, then to a byte: 
 
 static void (*through)(const Map *, const float *, int64_t, int64_t, int, float *, int64_t) = through_plain;
 
+static void (*point_input)(const float *const *, const float *, const float *, const float *, int64_t,
+                           float *) = point_input_plain;
+static void (*context_input)(const float *, const float *, const float *, const float *, int64_t,
+                             float *) = context_input_plain;
+
 static void choose_processor(void) {
 #ifdef X86
-    if (__builtin_cpu_supports("avx512f")) through = through_avx512;
-    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) through = through_fma;
+    if (__builtin_cpu_supports("avx512f"))
+        through = through_avx512, point_input = point_input_avx512, context_input = context_input_avx512;
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        through = through_fma, point_input = point_input_fma, context_input = context_input_fma;
 #endif
 }
 
@@ -996,19 +1014,6 @@ static void heard_of(const double *query, const double *centre, const uint8_t *s
     feature[7] = seen[own] ? 2048.0f : 0.0f;
 }
 
-/* x = what is heard of three contexts, weighted, + placed + table, each rounded, in bytes: [h] */
-FOR_EACH_PROCESSOR
-static void point_input(const float *a, const float *b, const float *c, const float *weight, const float *placed,
-                        const float *table, int64_t h, float *restrict out) {
-    float p = weight[0], q = weight[1], r = weight[2];
-    for (int64_t i = 0; i < h; i++) {
-        float told = (a[i] * p + b[i] * q + c[i] * r) * (1.0f / 4096.0f) + 0.5f, place = placed[i] + table[i];
-        float whole = (float)(int32_t)told, other = (float)(int32_t)place;
-        float sum = (whole - (whole > told) + other - (other > place)) * 0.125f + 0.5f;
-        out[i] = (float)(int32_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
-    }
-}
-
 /* Of the parts [n] that are a scene's own: the panels [first, last) that hold them. */
 static void own_panels(const uint8_t *own, int64_t n, int64_t *first, int64_t *last) {
     *first = n, *last = 0;
@@ -1056,9 +1061,10 @@ static PyObject *part_points(PyObject *self, PyObject *args) {
                          feature + j * N_FEATURE);
             }
             through(&position, feature, N_FEATURE, some, AS_IT_IS, placed, H);
-            for (int64_t j = 0; j < some; j++)
-                point_input(context + group[j][0] * h, context + group[j][1] * h, context + group[j][2] * h, weight[j],
-                            placed + j * H, (const float *)in[4].buf + s * h, h, x + j * H);
+            for (int64_t j = 0; j < some; j++) {
+                const float *near[3] = {context + group[j][0] * h, context + group[j][1] * h, context + group[j][2] * h};
+                point_input(near, weight[j], placed + j * H, (const float *)in[4].buf + s * h, h, x + j * H);
+            }
             through(&hidden, x, H, some, TO_BYTE, y, H);
             own_panels(own, n, &first, &last);
             Map part = {h, last - first, offset.weight + first * h, NULL};
@@ -1077,21 +1083,12 @@ static PyObject *part_points(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* base + what a group, its neighbours and its chunk say, in bytes: [h] */
-FOR_EACH_PROCESSOR
-static void context_input(const float *token, const float *around, const float *chunk, const float *base, int64_t h,
-                          float *restrict out) {
-    for (int64_t i = 0; i < h; i++) {
-        float sum = token[i] + around[i] + chunk[i] + base[i];
-        out[i] = (float)(int32_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
-    }
-}
-
 FOR_EACH_PROCESSOR
 static void to_context(const float *x, int64_t h, float *restrict out) {
     for (int64_t i = 0; i < h; i++) {
-        float whole = (float)(int32_t)x[i], low = whole - (whole > x[i]);
-        out[i] = low < -2047.0f ? -2047.0f : low > 2047.0f ? 2047.0f : low;
+        float low = floored_of(x[i]);
+        low = low < -2047.0f ? -2047.0f : low;
+        out[i] = low > 2047.0f ? 2047.0f : low;
     }
 }
 
