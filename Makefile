@@ -61,12 +61,12 @@ soak: $(STAMP) ## the long campaigns (marked soak)
 bench: $(STAMP) ## every benchmark, results.json, picture and table (at most 15 minutes)
 	$(PYTHON_IN_VENV) benchmarks/run_all.py $(BENCH)
 
-# Every shipped bundle on its test split (or SPLIT=validation); a report takes one to six minutes of a core.
+# Every shipped bundle on its test split (or SPLIT=validation); a report takes one to six minutes of a core, less with LIMIT=200.
 SPLIT ?= test
-reports: $(STAMP) ## reports/NAME.html for each shipped bundle, to open in a browser (SPLIT=validation: another split)
+reports: $(STAMP) ## reports/NAME.html for each shipped bundle, to open in a browser (SPLIT=validation, LIMIT=200)
 	@mkdir -p reports
 	@for name in $$($(PYTHON_IN_VENV) -m asp_neuro models --json | $(PYTHON_IN_VENV) -c "import json, sys; print(*(m['name'] for m in json.load(sys.stdin)['models']))"); do \
-	  echo "reports/$$name.html"; $(PYTHON_IN_VENV) -m asp_neuro report $$name --split $(SPLIT) --out reports/$$name.html || exit 1; done
+	  echo "reports/$$name.html"; $(PYTHON_IN_VENV) -m asp_neuro report $$name --split $(SPLIT) $(addprefix --limit ,$(LIMIT)) --out reports/$$name.html || exit 1; done
 
 clean: ## remove caches and build products (.venv stays; make distclean removes it, and .venv-3.12)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-out reports

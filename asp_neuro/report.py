@@ -7,6 +7,7 @@ import enum
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
@@ -21,6 +22,11 @@ SECONDS_BETWEEN_LINES = 5.0
 def say(message: str) -> None:
     """A message for the person who waits: on stderr, so that stdout stays clean."""
     print(message, file=sys.stderr, flush=True)
+
+
+def about(kind: str, text: str) -> str:
+    """What is written about clouds, about scenes of another kind (a word in the singular)."""
+    return re.sub(r"\b([Cc])loud(s?)\b", lambda m: (kind.title() if m[1] == "C" else kind) + m[2], text)
 
 
 def table(rows: Iterable[Sequence[object]], headers: Sequence[str]) -> str:

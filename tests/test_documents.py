@@ -169,6 +169,19 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+def test_the_page_against_the_paper_has_its_tables_and_commands_that_are_ones():
+    from asp_neuro.cli.main import build_parser
+
+    text = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
+    tables = ["Table 1", "Table 2", "S2", "S3", "S6", "S7", "S8", "S9", "S10", "S11"]
+    for name in (*tables, *(f"J.{number}" for number in range(1, 14))):
+        assert re.search(rf"{re.escape(name)}\b", text), name
+    commands = re.findall(r"`(asp-neuro [^`]+)`", text)
+    assert len(commands) > 15
+    for command in commands:
+        build_parser().parse_args(shlex.split(command)[1:])
+
+
 def test_the_page_of_sharp_edges_names_the_neuron_type_of_the_bundles():
     (line,) = [line for line in (ROOT / "docs/sharp_edges.md").read_text().splitlines() if "neuron type" in line]
     assert f"`{SoftForm.neuron_type}`" in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +11,20 @@ import specs
 
 from asp_neuro import bundle as bundles
 from asp_neuro.bundle import Bundle, make_golden
-from asp_neuro.errors import ConfigError, InputError
+from asp_neuro.data.own import own_data, recall
+from asp_neuro.data.pictures import ImageSet
+from asp_neuro.data.places import Place
+from asp_neuro.errors import ConfigError, InputError, MissingError, UsageError
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.prefix import compare
 from asp_neuro.model.rules import image_orders
+from asp_neuro.report import about
 from asp_neuro.runtime import deployment, integers
 from asp_neuro.runtime.machine import Machine
 from asp_neuro.runtime.verification import verify
 from asp_neuro.scenes.image import Gaze, all_glimpses, describe, images, maps
-from asp_neuro.studies import plots
+from asp_neuro.studies import plots, robustness
 
 COLOUR = dataclasses.replace(specs.SMALL_GAZE, channels=3)
 IDS = [f"image {i}" for i in range(6)]
@@ -260,3 +265,39 @@ def test_what_was_seen_is_what_the_glimpses_cover(tmp_path):
         tmp_path / "seen.png", scenes, how, answer, deployed.bundle.classes, "a title", ExitRule(0.4)
     )
     assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+# Words
+
+
+def test_what_is_written_about_clouds_is_said_about_images():
+    assert (
+        about("image", "Clouds: one cloud, two clouds; a cloudy day") == "Images: one image, two images; a cloudy day"
+    )
+    assert about("cloud", "Clouds: one cloud") == "Clouds: one cloud"
+
+
+def test_no_sentence_about_the_shipped_images_speaks_of_clouds():
+    shipped = deployment.open_bundle("clutter")
+    sentence = deployment.exit_rule(shipped)[1]
+    assert "for new images drawn" in sentence
+    assert "whose image is unfamiliar" in sentence
+    for word in ("cloud", "Cloud"):
+        assert word not in sentence + bundles.describe(shipped.bundle)
+    answers = deployment.load_perceiver("clutter")(np.full((60, 60), 200, np.uint8))
+    assert "not like known images" in answers.unfamiliar
+
+
+def test_a_folder_of_pictures_is_remembered_without_an_up_axis():
+    pixels = specs.random_images(rng(), 2, COLOUR)
+    pictures = ImageSet(pixels, np.array([0, 1]), ("a/1", "b/2"), ("a", "b"), "own")
+    own = own_data(Place("folder", Path("/some/where")), None, pictures)
+    assert own.text == "/some/where"
+    assert own.kind == "image"
+    with pytest.raises(MissingError, match=r"(?s)where, and that folder.*such images are"):
+        recall(own, None, None)
+
+
+def test_a_study_that_changes_clouds_says_so_before_it_reads_anything():
+    with pytest.raises(UsageError, match=r"looks at images; this study changes clouds.*study fovea"):
+        robustness.run(["clutter"])

@@ -300,3 +300,32 @@ def test_an_image_is_a_png_with_its_fixations():
     assert np.array_equal(np.rint(255 * image.imread(file)), pixels[1, 0])
     coloured = np.random.default_rng(1).integers(0, 256, (4, 5, 3)).astype(np.uint8)
     assert np.array_equal(np.rint(255 * image.imread(io.BytesIO(pictures.png(coloured)))), coloured)
+
+
+def test_rivals_of_a_learned_order_are_those_of_its_kind_of_scene():
+    """Images are rivalled from the centre out and by brightness, as in `study order`; clouds by farthest points."""
+    perceiver = specs.random_perceiver(np.random.default_rng(0))
+    orders = contents.rival_orders(perceiver, None, 3)
+    assert list(orders) == ["random order", "farthest-point order"]
+    from asp_neuro.runtime import deployment
+
+    images = deployment.open_bundle("clutter").perceiver
+    pixels = np.zeros((2, 60, 60), np.uint8)
+    pixels[0, 40:50, 40:50] = 255
+    orders = contents.rival_orders(images, images.scenes(pixels), 2)
+    assert list(orders) == ["random order", "from the centre out", "brightest first"]
+    assert images.spec.scene.gaze.centres[orders["brightest first"][0, 0]].min() > 30  # where it is bright
+    assert np.abs(images.spec.scene.gaze.centres[orders["from the centre out"][:, 0]] - 30).max() < 1
+
+
+def test_a_promise_for_points_has_its_curve():
+    from types import SimpleNamespace
+
+    from asp_neuro.runtime import deployment, parts
+    from asp_neuro.studies.page.html import point_promise
+
+    found = parts.promise_of(deployment.open_bundle("shapenetpart"))
+    text = point_promise(SimpleNamespace(points=found))
+    assert "share of the points that are accepted" in text
+    assert "certified" in text
+    assert point_promise(SimpleNamespace(points=None)) == ""

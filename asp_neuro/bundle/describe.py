@@ -16,7 +16,7 @@ from asp_neuro.certify.used import marks_in
 from asp_neuro.grid.sections import n_parameters
 from asp_neuro.heads.bits import STATE_MAX
 from asp_neuro.model.familiarity import Familiarity
-from asp_neuro.report import table
+from asp_neuro.report import about, table
 
 
 def describe(bundle: Bundle) -> str:
@@ -97,29 +97,37 @@ def _promise(bundle: Bundle) -> str:
     plan = Plan.from_dict(bundle.plan)
     void = why_void(certificate, plan, model_sha256(bundle), known=known)
     left_out = f" Not covered, though asked for: {'; '.join(plan.dropped)}." if plan.dropped else ""
-    return f"certificate: void, {void}" if void else f"certificate: {promise(certificate)}{left_out}"
+    return f"certificate: void, {void}" if void else f"certificate: {_said(bundle, promise(certificate))}{left_out}"
 
 
 def _familiarity(bundle: Bundle) -> str:
     """What the model knows, or that it calls no cloud unfamiliar."""
     if bundle.familiarity is None:
-        return "familiarity: none, no cloud is called unfamiliar (asp-neuro certify adds it)"
+        return _said(bundle, "familiarity: none, no cloud is called unfamiliar (asp-neuro certify adds it)")
     known = Familiarity.from_dict(bundle.familiarity)
     watched = f"; watched: {', '.join(known.odd)}" if known.odd else ""
-    return (
+    return _said(
+        bundle,
         f"familiarity: {len(known.statistics)} statistics, {len(known.owners)} prototypes of {known.n_reference} known"
         f" clouds ({', '.join(known.known)}); limits from {known.n} others, so that at most {percent(known.level)} of"
-        f" clouds like these are called unfamiliar{watched}; {known.sha256[:12]}"
+        f" clouds like these are called unfamiliar{watched}; {known.sha256[:12]}",
     )
+
+
+def _said(bundle: Bundle, text: str) -> str:
+    """In words of the model's kind of scene."""
+    return about(bundle.model.scene.kind, text)
 
 
 def _origin_lines(bundle: Bundle) -> list[str]:
     """Own data, and the levels at which calibration clouds were used."""
     origin = read_origin(bundle.origin)
-    lines = [f"trained on {origin.own.text} ({origin.own.n_train} clouds)"] if origin.own is not None else []
+    lines = (
+        [f"trained on {origin.own.text} ({origin.own.n_train} {origin.own.kind}s)"] if origin.own is not None else []
+    )
     for used in origin.used:
         levels = ", ".join(level.text for level in used.levels)
-        lines.append(f"{len(marks_in(used.clouds))} calibration clouds were used at {levels}")
+        lines.append(_said(bundle, f"{len(marks_in(used.clouds))} calibration clouds were used at {levels}"))
     return lines
 
 

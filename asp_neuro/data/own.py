@@ -15,6 +15,7 @@ from asp_neuro.data.fingerprints import recalled, remember
 from asp_neuro.data.pictures import ImageSet
 from asp_neuro.data.places import NAMES, Place
 from asp_neuro.errors import InputError, MissingError
+from asp_neuro.plain import later
 from asp_neuro.report import say
 
 
@@ -24,16 +25,17 @@ class OwnData:
     up: str
     n_train: int  # clouds
     shapes: str = ""  # what they look like (`fingerprints`)
+    kind: str = later("cloud")  # or "image", which has no up axis to remember
 
     def __post_init__(self) -> None:
         check_up(self.up)
         if self.n_train < 0 or not self.path.isprintable():
-            raise InputError(f"own data: {self.n_train} clouds in {self.path!r:.60}")
+            raise InputError(f"own data: {self.n_train} {self.kind}s in {self.path!r:.60}")
         recalled(self.shapes)
 
     @property
     def text(self) -> str:
-        return f"{self.path}, {self.up} up"
+        return f"{self.path}, {self.up} up" if self.kind == "cloud" else self.path
 
 
 def own_data(place: Place, up: str | None, train: CloudSet | ImageSet) -> OwnData | None:
@@ -41,7 +43,8 @@ def own_data(place: Place, up: str | None, train: CloudSet | ImageSet) -> OwnDat
     if place.name != "folder" or place.path is None:
         return None
     shapes = "" if isinstance(train, ImageSet) else remember(train.points, train.names)
-    return OwnData(str(place.path.resolve()), up or "y", len(train), shapes)
+    kind = "image" if isinstance(train, ImageSet) else "cloud"
+    return OwnData(str(place.path.resolve()), up or "y", len(train), shapes, kind)
 
 
 def recall(own: OwnData | None, data: str | Path | None, up: str | None) -> tuple[str | Path | None, str | None]:
@@ -51,9 +54,12 @@ def recall(own: OwnData | None, data: str | Path | None, up: str | None) -> tupl
     if data is None:
         if not Path(own.path).is_dir():
             raise MissingError(
-                f"the model was trained on {own.text}, and that folder is not here;\nsay where such clouds are with "
-                "--data FOLDER."
+                f"the model was trained on {own.text}, and that folder is not here;\nsay where such "
+                f"{own.kind}s are with --data FOLDER."
             )
+        if own.kind != "cloud":
+            say(f"data: {own.path} (as the model was trained)")
+            return own.path, up
         say(f"data: {own.path}, {up or own.up} up{', as asked' if up else ''} (as the model was trained)")
         return own.path, up or own.up
     return data, up_axis(own, up)

@@ -26,11 +26,12 @@ from asp_neuro.scenes.image_encoder import KERNEL, sides
 PIXEL = 4.0 / PIXEL_MAX  # what a step of brightness is to the first convolution: most of an image is dark
 NAMES = {3: ("first", "second", "third"), 4: ("first", "second", "between", "third")}
 EPSILON = 1e-5
-Convolve = Callable[[str, Tensor], Tensor]  # the convolution of this name
+Maps = list[Tensor]  # [b, c, h, w] each, of several sizes
+Convolve = Callable[[str, Maps], Maps]  # the convolution of this name
 
 
 class NormedConv(nn.Module):
-    """A convolution and its batch normalisation; `fold` is the affine map that inference runs."""
+    """A convolution and its batch normalisation, over all maps; `fold` is the affine map that inference runs."""
 
     def __init__(self, n_inputs: int, n_outputs: int, momentum: float = 0.05) -> None:
         super().__init__()
@@ -41,20 +42,27 @@ class NormedConv(nn.Module):
         self.register_buffer("variance", torch.ones(n_outputs))
         self.momentum = momentum
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, maps: Maps) -> Maps:
         if not self.training:
-            return F.conv2d(x, *self.fold())
-        x = F.conv2d(x, self.weight)
+            weight, bias = self.fold()
+            return [F.conv2d(x, weight, bias) for x in maps]
+        found = [F.conv2d(x, self.weight) for x in maps]
+        flat = self._normed(torch.cat([x.flatten(2) for x in found], dim=2))
+        parts = flat.split([x.shape[2] * x.shape[3] for x in found], dim=2)
+        return [part.reshape(x.shape) for part, x in zip(parts, found)]
+
+    def _normed(self, x: Tensor) -> Tensor:
+        """[b, c, n] with the statistics of the whole batch, over all processes."""
         if not torch.distributed.is_initialized():
             return F.batch_norm(x, self.mean, self.variance, self.gain, self.bias, True, self.momentum, EPSILON)
         n = over_processes(torch.full((1,), float(x.numel() // x.shape[1])))
-        mean = over_processes(x.sum(dim=(0, 2, 3))) / n
-        variance = over_processes((x - mean.view(-1, 1, 1)).square().sum(dim=(0, 2, 3))) / n
+        mean = over_processes(x.sum(dim=(0, 2))) / n
+        variance = over_processes((x - mean[:, None]).square().sum(dim=(0, 2))) / n
         with torch.no_grad():
             self.mean.lerp_(mean, self.momentum)
             self.variance.lerp_(variance * (n / (n - 1.0)), self.momentum)
         scale = self.gain / (variance + EPSILON).sqrt()
-        return x * scale.view(-1, 1, 1) + (self.bias - mean * scale).view(-1, 1, 1)
+        return x * scale[:, None] + (self.bias - mean * scale)[:, None]
 
     def fold(self) -> tuple[Tensor, Tensor]:
         """Weight and bias."""
@@ -88,7 +96,7 @@ class ImageEncoder(nn.Module):
 
     def forward(self, glimpses: Tensor, place: Tensor) -> Tensor:
         m, k = glimpses.shape[:2]
-        x = self._last(glimpses.flatten(0, 1).float() * PIXEL).amax(dim=(2, 3)).view(m, k, -1)
+        x = self._last([glimpses.flatten(0, 1)])[0].amax(dim=(2, 3)).view(m, k, -1)
         features = self._noted("features", F.relu(x + self.scale)).flatten(1)
         return self._embedded(features, self.where[place])
 
@@ -96,27 +104,32 @@ class ImageEncoder(nn.Module):
         """Maps [b, c, m, m] of every scale -> embeddings [b, M, w] of all places, and features [b, 2 k c3] of the
         whole image: the largest and the mean of each map."""
         found, whole = [], []
-        for number, one in enumerate(maps):
-            x = F.relu(self._last(one.float() * PIXEL) + self.scale[number].view(-1, 1, 1))
+        for number, last in enumerate(self._last(maps)):
+            x = F.relu(last + self.scale[number].view(-1, 1, 1))
             found.append(self._noted("features", self._at_places(x, number)))
             whole += [x.amax(dim=(2, 3)), x.mean(dim=(2, 3))]
         return self._embedded(torch.cat(found, dim=2), self._everywhere(len(maps[0]))), torch.cat(whole, dim=1)
 
-    def _last(self, x: Tensor) -> Tensor:
-        """Through all convolutions, the last one not yet rectified."""
+    def _last(self, maps: Maps) -> Maps:
+        """Pixels through all convolutions, the last one not yet rectified."""
 
-        def convolved(name: str, x: Tensor) -> Tensor:
-            return getattr(self, name)(x)
+        def convolved(name: str, maps: Maps) -> Maps:
+            own = getattr(self, name)
+            return own(maps) if self.deep else [own(x) for x in maps]
 
-        return self._through(x, convolved, lambda name, x: self._noted(name, F.relu(x)))
+        return self._through(
+            [x.float() * PIXEL for x in maps],
+            convolved,
+            lambda name, maps: [self._noted(name, F.relu(x)) for x in maps],
+        )
 
-    def _through(self, x: Tensor, convolved: Convolve, opened: Convolve) -> Tensor:
+    def _through(self, maps: Maps, convolved: Convolve, opened: Convolve) -> Maps:
         for name in self.names[:-1]:
-            x = convolved(name, x)
+            maps = convolved(name, maps)
             if name == "second" or (self.deep and name == "first"):
-                x = F.max_pool2d(x, 2)
-            x = opened(name, x)
-        return convolved("third", x)
+                maps = [F.max_pool2d(x, 2) for x in maps]
+            maps = opened(name, maps)
+        return convolved("third", maps)
 
     def _at_places(self, x: Tensor, number: int) -> Tensor:
         """The last map [b, c, m, m] of a scale -> [b, M, c]: the largest of what each place's glimpse has of it."""
@@ -176,7 +189,7 @@ class ImageEncoder(nn.Module):
         """As `forward`; embeddings are whole numbers of 8 bits."""
         m, k = glimpses.shape[:2]
         rows = self.rows()
-        x = self._last_on_grid(glimpses.flatten(0, 1).float(), rows).amax(dim=(2, 3)).view(m, k, -1)
+        x = self._last_on_grid([glimpses.flatten(0, 1)], rows)[0].amax(dim=(2, 3)).view(m, k, -1)
         features = to_range(x + self._told(rows), 0.0, UNSIGNED_MAX).flatten(1)
         return self._embedded_on_grid(features, self.where[place], rows)
 
@@ -184,23 +197,27 @@ class ImageEncoder(nn.Module):
         """As `over_maps`; embeddings are whole numbers of 8 bits, features of the whole image what they stand for."""
         rows = self.rows()
         told, found, whole = self._told(rows), [], []
-        for number, one in enumerate(maps):
-            x = self._last_on_grid(one.float(), rows) + told[number].view(-1, 1, 1)
-            x = to_range(x, 0.0, UNSIGNED_MAX)
+        for number, last in enumerate(self._last_on_grid(maps, rows)):
+            x = to_range(last + told[number].view(-1, 1, 1), 0.0, UNSIGNED_MAX)
             found.append(self._at_places(x, number))
             whole += [x.amax(dim=(2, 3)), x.mean(dim=(2, 3))]
         unit = float(self.grid["third"].unit_out[0])
         embedded = self._embedded_on_grid(torch.cat(found, dim=2), self._everywhere(len(maps[0])), rows)
         return embedded, torch.cat(whole, dim=1) * unit
 
-    def _last_on_grid(self, x: Tensor, rows: dict[str, Rows]) -> Tensor:
-        maps = {name: rows[name].scaled() for name in self.names}
+    def _last_on_grid(self, maps: Maps, rows: dict[str, Rows]) -> Maps:
+        scaled = {name: rows[name].scaled() for name in self.names}
 
-        def convolved(name: str, x: Tensor) -> Tensor:
-            weight, bias = maps[name]
-            return F.conv2d(x, weight.view(len(weight), x.shape[1], KERNEL, KERNEL), bias)
+        def convolved(name: str, maps: Maps) -> Maps:
+            weight, bias = scaled[name]
+            kernel = weight.view(len(weight), -1, KERNEL, KERNEL)
+            return [F.conv2d(x, kernel, bias) for x in maps]
 
-        return self._through(x, convolved, lambda name, x: to_range(x, 0.0, UNSIGNED_MAX))
+        return self._through(
+            [x.float() for x in maps],
+            convolved,
+            lambda name, maps: [to_range(x, 0.0, UNSIGNED_MAX) for x in maps],
+        )
 
     def _told(self, rows: dict[str, Rows]) -> Tensor:
         return (self.scales() * 2.0 ** -rows["third"].shift.double()).float()

@@ -38,6 +38,7 @@ from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.model.look import Answer
 from asp_neuro.model.spec import ModelSpec
 from asp_neuro.plain import later
+from asp_neuro.report import about
 from asp_neuro.scenes.base import KnownScene, SceneSpec
 
 STEPS = 2.0**13  # of a statistic, per unit
@@ -149,7 +150,8 @@ class Familiarity:
         crossed = bool(rule.crossed(np.array(answer.margin)))
         like = self.reference.oddness(statistics[None])[0]
         if len(like) and like.max() > self.limit(rule.tau):
-            return f"not like known clouds as they are, but like known clouds under '{self.odd[int(like.argmax())]}'"
+            which = self.odd[int(like.argmax())]
+            return about(spec.scene.kind, f"not like known clouds as they are, but like known clouds under '{which}'")
         far = self.reference.apart(statistics[None])[0]
         own = far if not crossed else np.where(self.reference.owners == self.group(answer.label), far, np.inf)
         at = int(own.argmin())
@@ -157,7 +159,8 @@ class Familiarity:
             return None
         name = spec.classes[self.owners[at]] if np.ndim(answer.label) == 0 else None
         scene = with_statistics(spec.scene)
-        return self._sentence(statistics, at, {} if scene is None else scene.words, name, crossed)
+        words = {} if scene is None else scene.words
+        return about(spec.scene.kind, self._sentence(statistics, at, words, name, crossed))
 
     def group(self, label: Any) -> Any:
         """Whose prototypes a label is compared with: its class's, or for a label with many targets those of all."""

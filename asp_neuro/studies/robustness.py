@@ -37,9 +37,9 @@ def run(
     """
     group = subjects(models)
     origin = group[0].origin
+    n_steps = origin.chunking.n_chunks
     clouds = clouds_of(origin, data, up, split, limit).relabelled(group[0].classes)
     files.make_folder(out)
-    n_steps = origin.chunking.n_chunks
     rows, promises = measured(group, clouds, draws, seed)
     report = {
         "recipe": origin.name,

@@ -37,7 +37,10 @@ class Origin:
     def chunking(self) -> Chunking:
         """How clouds are cut, for a study that is about clouds alone."""
         if not isinstance(self.scene, Chunking):
-            raise UsageError(f"recipe '{self.name}' looks at images; this study is of clouds")
+            raise UsageError(
+                f"recipe '{self.name}' looks at images; this study changes clouds. Of images there are: "
+                "asp-neuro study order, asp-neuro study fovea"
+            )
         return self.scene
 
     @property

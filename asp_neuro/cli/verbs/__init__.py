@@ -22,6 +22,8 @@ from asp_neuro.cli.verbs.study import (
     TABLES,
     beam,
     beam_arguments,
+    fovea,
+    fovea_arguments,
     halves,
     halves_arguments,
     order,
@@ -44,6 +46,10 @@ STUDIES: tuple[Verb, ...] = (
     Verb(
         "beam", "whether a larger crop finds beams, on built-in rooms (H.3)", "asp-neuro study beam --seeds 0",
         beam_arguments, beam,
+    ),
+    Verb(
+        "fovea", "images: the analog foveated transformer, its dense control, the spiking model (F.3 to F.5)",
+        "asp-neuro study fovea clutter --quick --limit 200", fovea_arguments, fovea,
     ),
     *TABLES,
     Verb(

@@ -18,7 +18,7 @@ from asp_neuro.cli.verbs.base import (
     share,
 )
 from asp_neuro.errors import UsageError
-from asp_neuro.report import table
+from asp_neuro.report import about, table
 
 
 def certificate_report(found: Any) -> dict[str, Any]:
@@ -143,7 +143,8 @@ def certify(args: argparse.Namespace) -> Result:
         f"diagnostic: the empirical risk {monotone} as the threshold gets stricter; the proof does not need it"
     )
     report = levels_report(tried)
-    lines += cover_lines(report, plan, made.familiarity)
+    kind = deployed.bundle.model.scene.kind
+    lines += [about(kind, line) for line in cover_lines(report, plan, made.familiarity)]
     if args.curve is not None:
         from asp_neuro.studies import plots
 
@@ -156,7 +157,7 @@ def certify(args: argparse.Namespace) -> Result:
         )
         return Result({**report, "rule": "paper", "threshold": tau, "certified": False}, "\n".join(lines))
     deployment.store(deployed, made, place, tried)
-    lines += promises(tried)
+    lines += [about(kind, line) for line in promises(tried)]
     if not place.samefile(deployed.path):
         lines.append(f"{place}: a copy with this certificate; '{deployed.path}' is as it was")
         lines.append(f"next: asp-neuro run {place}")

@@ -11,7 +11,7 @@ from asp_neuro import plain
 from asp_neuro.cli.verbs.base import Result, data_arguments, familiarity_arguments, level_arguments, out_file
 from asp_neuro.cli.verbs.certify import chosen, cover_lines, levels_report, promises, size_advice
 from asp_neuro.errors import AspError, CheckFailed, UsageError
-from asp_neuro.report import say
+from asp_neuro.report import about, say
 
 
 def export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +123,7 @@ def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | 
     deployment.store(deployed, made, tried=tried)
     report = levels_report(tried)
     lines = [*size_advice(made), *cover_lines(report, made.plan, made.familiarity)]
-    return report, [*lines, *promises(tried)]
+    return report, [about(deployed.bundle.model.scene.kind, line) for line in [*lines, *promises(tried)]]
 
 
 def _certify_parts(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | None, list[str]]:

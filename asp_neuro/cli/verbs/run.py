@@ -23,7 +23,7 @@ from asp_neuro.cli.verbs.base import (
 )
 from asp_neuro.cli.verbs.report import of_run
 from asp_neuro.errors import UsageError
-from asp_neuro.report import say, table, to_json
+from asp_neuro.report import about, say, table, to_json
 
 STDOUT = Path("-")
 PLACES = {"cloud": "chunks", "image": "fixation points"}
@@ -109,8 +109,9 @@ def run(args: argparse.Namespace) -> Result:
         report["page"] = of_run(args.report, args, deployed, clouds, rule, sentence)
     if args.prefix:
         report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
-    report["above_promise"] = above_promise(report)
-    text, code = _run_text(report, f"{deployed.bundle.model.scene.kind}s"), 0
+    kind = deployed.bundle.model.scene.kind
+    report["above_promise"] = above_promise(report, kind)
+    text, code = _run_text(report, f"{kind}s"), 0
     text += f"\npicture: {args.picture}" if args.picture is not None else ""
     text += f"\npage: {args.report}" if args.report is not None else ""
     if watch is not None:
@@ -118,8 +119,8 @@ def run(args: argparse.Namespace) -> Result:
         text, code = f"{text}\n{told}", int(report["monitor"]["alarm"])
     if args.input is not None:
         report["answers"] = [answer.to_dict(name) for name, answer in zip(clouds.names, answers, strict=True)]
-        looked_at = PLACES.get(deployed.bundle.model.scene.kind, "places")
-        text = _inputs_text(clouds.names, answers, deployed.bundle.classes, looked_at) + "\n" + text
+        told = _inputs_text(clouds.names, answers, deployed.bundle.classes, PLACES.get(kind, "places"))
+        text = about(kind, told) + "\n" + text
     if args.jsonl == STDOUT:
         say(text)
         text = ""
@@ -238,12 +239,13 @@ def _run_text(report: dict[str, Any], what: str = "clouds") -> str:
     return f"{text}\n{report['above_promise']}" if report["above_promise"] else text
 
 
-def above_promise(report: dict[str, Any]) -> str | None:
+def above_promise(report: dict[str, Any], kind: str = "cloud") -> str | None:
     """A sentence where more certified answers are wrong than was promised; None: not more, or nobody knows."""
     from asp_neuro.certify import excess
 
     wrong, promised, n = report["wrong_among_certified"], report["promised_risk"], report["exits"]["certified"]
-    return None if wrong is None or promised is None else excess.sentence(round(wrong * n), n, promised)
+    told = None if wrong is None or promised is None else excess.sentence(round(wrong * n), n, promised)
+    return None if told is None else about(kind, told)
 
 
 def _prefix_text(report: dict[str, Any]) -> str:

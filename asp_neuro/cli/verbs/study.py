@@ -166,6 +166,34 @@ def beam(args: argparse.Namespace) -> Result:
     return Result(report, study.text(report))
 
 
+def fovea_arguments(parser: argparse.ArgumentParser) -> None:
+    read_arguments(parser)
+    parser.add_argument("--seeds", type=seed_list, metavar="N,N,..", help="trainings of each model (default 0,1,2)")
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="batches of 64 images a training (default 4000)")
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed, 40 steps: to see that it runs, not what comes out"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("study-fovea"), metavar="DIR", help="models and results; default ./study-fovea"
+    )
+
+
+def fovea(args: argparse.Namespace) -> Result:
+    """The paper's analog foveated transformer and its dense control, beside a spiking model of images."""
+    from asp_neuro.studies import fovea as study
+
+    usual = study.QUICK if args.quick else study.Asked()
+    asked = study.Asked(args.seeds or usual.seeds, args.steps or usual.steps)
+    try:
+        report = study.run(
+            study.check_models(args.models), asked, data=args.data, split=args.split, limit=args.limit, out=args.out
+        )
+    except (KeyboardInterrupt, SystemExit) as stop:
+        stop.args = (*stop.args, "the same command goes on with the trainings that are missing")
+        raise
+    return Result(report, study.text(report))
+
+
 def table_arguments(parser: argparse.ArgumentParser) -> None:
     """What the tables of given models read."""
     read_arguments(parser)

@@ -19,6 +19,7 @@ from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, at_most
 
 REPEATS = 200
 BINS = 15
+FEWEST = 10  # answers of a bin that the largest error may be of, where any bin has so many: one answer is 0 or 1
 
 Rule = Callable[[Recording, float, float, int], float | None]  # calibration, alpha, delta, seed -> threshold
 
@@ -78,11 +79,16 @@ def risk(
 
 
 def gaps(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> tuple[float, float]:
-    """ECE and MCE of confidences [n] in equal bins: mean and largest distance of confidence and accuracy."""
+    """ECE and MCE of confidences [n] in equal bins: mean and largest distance of confidence and accuracy.
+
+    The largest is of bins with at least FEWEST answers: with all of them it would be that of the emptiest, whatever the
+    others do.
+    """
     at = np.minimum((confidence * bins).astype(int), bins - 1)
     count = np.bincount(at, minlength=bins)
     apart = np.abs(np.bincount(at, confidence - right, bins))
-    return float(apart.sum() / len(right)), float((apart[count > 0] / count[count > 0]).max())
+    told = count >= min(FEWEST, count.max())
+    return float(apart.sum() / len(right)), float((apart[told] / count[told]).max())
 
 
 def brier(probabilities: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 
 from asp_neuro.certify import Certificate
+from asp_neuro.certify.part_promise import PartPromise
 from asp_neuro.errors import InputError, MissingError
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.look import Look
 from asp_neuro.model.perceiver import Perceiver
-from asp_neuro.model.rules import fps_orders, random_orders
+from asp_neuro.model.rules import fps_orders, image_orders, random_orders
 from asp_neuro.runtime import deployment, hardware, parts
 from asp_neuro.runtime.deployment import Deployed
 from asp_neuro.runtime.energy import Estimate
+from asp_neuro.scenes.image_encoder import ImageSpec
 from asp_neuro.studies import robustness
 from asp_neuro.studies.audits.record import Exits, Record, exits, record
 from asp_neuro.studies.page.pictures import SCENES, TASKS, many_targets
@@ -73,6 +75,12 @@ class Contents:
     rivals: dict[str, Record] = field(default_factory=dict)  # the same clouds in other orders
     audit: dict[str, Any] | None = None
     robust: list[dict[str, Any]] = field(default_factory=list)
+    points: PartPromise | None = None  # of a task that labels points
+
+    @property
+    def thing(self) -> str:
+        """What it looks at, in a word."""
+        return self.scene if self.scene in SCENES else "scene"
 
 
 def stops_of(margins: np.ndarray, rule: ExitRule) -> Exits:
@@ -180,8 +188,12 @@ def gather(
         more["robust"] = _robust(deployed, samples)
     names = tuple(PurePath(name).name if about.at_hand else name for name in samples.names)
     if isinstance(perceiver.spec.task, PartsSpec):
-        names = tuple(f"{samples.classes[c]} {n}" if c >= 0 else n for c, n in zip(truth, names, strict=True))
+        more["points"] = parts.promise_of(deployed)
+        names = tuple(_called(samples.classes, c, n) for c, n in zip(truth.tolist(), names, strict=True))
     objects = shown(perceiver, scenes, names, truth, chosen, rule)
+    if more.get("measure") == "mean IoU":
+        for (row, _), one in zip(chosen, objects, strict=True):
+            one["ious"] = np.round(more["record"].score[:, row], 3).tolist()
     bundle = deployed.bundle
     fit = hardware.check(
         bundle.head, bundle.model.mixer, hardware.chip("loihi2"), bundle.golden.membranes, bundle.golden.spikes
@@ -193,14 +205,15 @@ def gather(
     )  # fmt: skip
 
 
+def _called(classes: tuple[str, ...], category: int, name: str) -> str:
+    """A shape of a known category: its first letters tell it from others."""
+    return name if category < 0 else f"{classes[category]} {PurePath(name).name[:8]}"
+
+
 def played(deployed: Deployed, samples: Any, scenes: Any) -> tuple[Record, dict[str, Record]]:
     """The record in the learned order, and in others."""
     perceiver, truth = deployed.perceiver, np.asarray(samples.labels)
-    n, n_places, budget = len(truth), perceiver.spec.scene.n_places, perceiver.budget
-    orders = {
-        "random order": random_orders(n, n_places, 0),
-        "farthest-point order" if perceiver.spec.scene.kind == "cloud" else "as numbered": fps_orders(n, n_places),
-    }
+    budget, orders = perceiver.budget, rival_orders(perceiver, scenes, len(truth))
     if isinstance(perceiver.spec.task, PartsSpec):
         return _parts(deployed, samples, scenes, None), {
             name: _parts(deployed, samples, scenes, order[:, :budget]) for name, order in orders.items()
@@ -208,6 +221,21 @@ def played(deployed: Deployed, samples: Any, scenes: Any) -> tuple[Record, dict[
     return record(perceiver, scenes, truth, label="looking"), {
         name: record(perceiver, scenes, truth, order[:, :budget], name) for name, order in orders.items()
     }
+
+
+def rival_orders(perceiver: Perceiver, scenes: Any, n: int) -> dict[str, np.ndarray]:
+    """[n, M] each: what a learned order is compared with, for this kind of scene."""
+    scene = perceiver.spec.scene
+    orders = {"random order": random_orders(n, scene.n_places, 0)}
+    if isinstance(scene, ImageSpec):
+        for rule, words in (("centre_out", "from the centre out"), ("brightest", "brightest first")):
+            order = image_orders(rule, scenes, scene.gaze, 0)
+            assert order is not None
+            orders[words] = order
+    else:
+        words = "farthest-point order" if scene.kind == "cloud" else "as numbered"
+        orders[words] = fps_orders(n, scene.n_places)
+    return orders
 
 
 def _parts(deployed: Deployed, samples: Any, scenes: Any, order: np.ndarray | None) -> Record:

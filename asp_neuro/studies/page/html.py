@@ -75,7 +75,7 @@ def _tiles(found: Contents) -> list[tuple[str, str]]:
             ("exits before the end", f"{100.0 * float(found.stops.crossed.mean()):.1f} %"),
         ]
     if found.energy is not None:
-        tiles.append(("energy a cloud (estimate)", f"{found.energy.deployed.at_exit / 1e6:.2f} µJ"))
+        tiles.append((f"energy per {found.thing} (estimate)", f"{found.energy.deployed.at_exit / 1e6:.2f} µJ"))
     return [*tiles, ("Loihi 2 cores (estimate)", str(found.fit.cores))]
 
 
@@ -101,6 +101,9 @@ def _objects(found: Contents) -> str:
         passed = (
             f"<p class=\"small\">Scenes of kind '{escape(found.scene)}' have no picture yet; their beliefs have.</p>"
         )
+    bars_of = "what the network believes after that many looks"
+    if found.task == "parts":
+        bars_of = "the share of the points that gets each label after that many looks"
     return _section(
         "The objects themselves",
         f"""<div id="strip" role="listbox" aria-label="objects"></div>{passed}
@@ -114,12 +117,20 @@ def _objects(found: Contents) -> str:
 <div id="scale" aria-hidden="true"></div>
 <div id="bars"></div>
 <svg id="margins" viewBox="0 0 300 92" role="img"><title>margin after each look</title></svg></div></div>
-<p class="small">Drag to turn a cloud: points take the colour of the look that first saw them, grey ones are unseen;
-frames on an image are its glimpses. Bars: what the network believes after that many looks; the little
-curve is its margin, the dashed line where it stops.
+<p class="small">{_legend(found)} Bars: {bars_of}; the little curve is its margin, the dashed line where it stops.
 Looks after its exit are shown too: in use they do not happen.</p>""",
         wide=True,
     )
+
+
+def _legend(found: Contents) -> str:
+    """What the colours of a picture mean."""
+    if found.scene == "image":
+        return "Frames are glimpses, in the colour of the look that took them: blue first, red last."
+    by_look = "points take the colour of the look that first saw them (blue first, red last), grey ones are unseen"
+    if found.task == "parts":
+        return f"Drag to turn. Points have the colour of their label; the button changes that: {by_look}."
+    return f"Drag to turn: {by_look}."
 
 
 def _accuracy(found: Contents) -> str:
@@ -132,7 +143,7 @@ def _accuracy(found: Contents) -> str:
     }
     low = np.floor(10 * float(min(y.min() for y in curves.values()))) / 10
     axes = Axes("looks", "share right" if found.measure == "right" else found.measure, (1, seen.n_steps), (low, 1.0))
-    drawn = [Line(name, k, y.tolist(), kind) for (name, y), kind in zip(curves.items(), "abc", strict=False)]
+    drawn = [Line(name, k, y.tolist(), kind) for (name, y), kind in zip(curves.items(), "abcd", strict=False)]
     mark = None if found.stops is None else (float(_uses(found)), f"mean exit {_uses(found)}")
     return _section("Accuracy against looks", lines(axes, drawn, mark))
 
@@ -141,7 +152,9 @@ def _exits(found: Contents) -> str:
     if found.stops is None:
         return ""
     shares = np.bincount(found.stops.step, minlength=found.budget) / len(found.stops.step)
-    axes = Axes("looks at the exit", "share of the clouds", (0.5, found.budget + 0.5), (0.0, float(shares.max())))
+    axes = Axes(
+        "looks at the exit", f"share of the {found.thing}s", (0.5, found.budget + 0.5), (0.0, float(shares.max()))
+    )
     spent = float((~found.stops.crossed).mean())
     note = f"{100.0 * spent:.1f} % spend the whole budget (the last bar has them)."
     return _section("When it stops", f"{bars(axes, shares.tolist(), found.budget - 1)}<p class=small>{note}</p>")
@@ -151,17 +164,33 @@ def _promise(found: Contents) -> str:
     certificate = found.certificate
     words = f"<p>{escape(found.exit)}</p>"
     if certificate is None:
-        return _section("The promise", words)
+        return _section("The promise", words + point_promise(found))
     rows = [row for row in certificate.table if row.risk is not None]
     coverage = [row.coverage for row in rows]
     top = max([2 * certificate.alpha, *(row.risk or 0.0 for row in rows)])
-    axes = Axes("share of the clouds that exit", "share wrong among them", (0.0, 1.0), (0.0, min(top, 1.0)))
+    axes = Axes(f"share of the {found.thing}s that exit", "share wrong among them", (0.0, 1.0), (0.0, min(top, 1.0)))
     drawn = [
-        Line("wrong, on the calibration clouds", coverage, [row.risk or 0.0 for row in rows]),
+        Line(f"wrong, on the calibration {found.thing}s", coverage, [row.risk or 0.0 for row in rows]),
         Line("promised at most", [0.0, 1.0], [certificate.alpha] * 2, "b"),
     ]
     mark = (certificate.coverage, "certified") if certificate.certified else None
     return _section("The promise", f"{words}{lines(axes, drawn, mark)}")
+
+
+def point_promise(found: Contents) -> str:
+    """The curve of the promise for points, where there is one."""
+    promise = None if found.points is None else found.points.mean
+    rows = [] if promise is None else [row for row in promise.table if row.risk is not None]
+    if promise is None or not rows:
+        return ""
+    risks = [row.risk or 0.0 for row in rows]
+    top = min(max(2 * promise.alpha, *risks), 1.0)
+    axes = Axes("share of the points that are accepted", "share wrong among them", (0.0, 1.0), (0.0, top))
+    drawn = [
+        Line("wrong, on the calibration shapes", [row.accepted for row in rows], risks),
+        Line("promised at most", [0.0, 1.0], [promise.alpha] * 2, "b"),
+    ]
+    return lines(axes, drawn, (promise.accepted, "certified") if promise.certified else None)
 
 
 def _energy(found: Contents) -> str:
@@ -170,7 +199,7 @@ def _energy(found: Contents) -> str:
         return _section("Energy (estimate)", "<p>The costs of this kind are not known.</p>")
     k = np.arange(1, found.budget + 1).tolist()
     curves = [estimate.deployed.curve / 1e6, estimate.curve / 1e6]
-    axes = Axes("looks", "µJ a cloud", (1, k[-1]), (0.0, max(float(curve.max()) for curve in curves)))
+    axes = Axes("looks", f"µJ per {found.thing}", (1, k[-1]), (0.0, max(float(curve.max()) for curve in curves)))
     drawn = [
         Line("integers that run", k, curves[0].tolist()),
         Line("the paper's float prices", k, curves[1].tolist(), "b"),
@@ -191,8 +220,8 @@ def _neurobench(found: Contents) -> str:
         ("footprint of the head", f"{named['footprint']:,} bytes"),
         ("connection sparsity", float(named["connection_sparsity"])),
         ("activation sparsity", float(named["activation_sparsity"])),
-        ("effective MACs a cloud", f"{operations['Effective_MACs']:,.0f}"),
-        ("effective ACs a cloud", f"{operations['Effective_ACs']:,.0f}"),
+        (f"effective MACs per {found.thing}", f"{operations['Effective_MACs']:,.0f}"),
+        (f"effective ACs per {found.thing}", f"{operations['Effective_ACs']:,.0f}"),
     ]
     return _table(("NeuroBench", "at the exit"), rows)
 
@@ -228,9 +257,10 @@ def _audits(found: Contents) -> str:
     headers = ("claim", "theorem", "predicted", "measured", "95 % interval", "null", "paper", "verdict")
     body = "".join(_audit_row(row, headers) for row in found.audit["rows"])
     head = "".join(f"<th>{name}</th>" for name in headers)
-    counts = " ".join(f'<span class="chip {v}">{found.audit[v]} {v}</span>' for v in ("holds", "fails", "unclear"))
+    words = {"holds": "hold", "fails": "fail", "unclear": "unclear"}
+    counts = " ".join(f'<span class="chip {v}">{found.audit[v]} {many}</span>' for v, many in words.items())
     missing = "".join(f'<p class="small">Left out: {escape(words)}</p>' for words in found.audit.get("left_out", ()))
-    said = "What the theory claims, measured on these clouds; unclear: so many cannot tell. docs/audits.md says more."
+    said = "What the theory claims, measured here; unclear: so many cannot tell. docs/audits.md says more."
     table = f"<table class=audit><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return _section("Audits", f"<p>{said}</p><p>{counts}</p>{table}{missing}", wide=True)
 

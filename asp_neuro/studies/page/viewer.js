@@ -75,12 +75,14 @@
   function tell() {
     const k = looks(), T = object.order.length, C = object.shares[0].length;
     find("count").textContent = `${k} of ${T}`;
+    const labelled = Boolean(k && object.picture && object.picture.labels); // of 50 labels a cloud has a few
     const shares = k ? object.shares[k - 1] : Array(C).fill(1 / C);
     const end = object.crossed ? "sure enough: it stops here" : "the budget is spent";
-    find("title").textContent = object.truth === null ? object.name : `${named(object)} (${object.name}): ${object.why}`;
+    const known = object.truth === null ? object.name : `${named(object)} (${object.name})`;
+    find("title").textContent = object.why === "at hand" ? known : `${known}: ${object.why}`;
     find("state").textContent = k === 0 ? "nothing seen yet"
-      : `after ${k} look${k > 1 ? "s" : ""}: margin ${object.margins[k - 1].toFixed(2)}${k === object.stop ? ", " + end : k > object.stop ? ", after its exit" : ""}`;
-    const ranks = shares.map((s, c) => [s, c]).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, 10);
+      : `after ${k} look${k > 1 ? "s" : ""}: margin ${object.margins[k - 1].toFixed(2)}${object.ious ? `, IoU ${object.ious[k - 1].toFixed(2)}` : ""}${k === object.stop ? ", " + end : k > object.stop ? ", after its exit" : ""}`;
+    const ranks = shares.map((s, c) => [s, c]).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, 10).filter(([s]) => s > 0 || !labelled);
     find("bars").replaceChildren(...ranks.map(([share, c]) => {
       const right = c === object.truth, row = make("div", "", right ? "belief true" : "belief");
       const track = make("div"), bar = make("i");
