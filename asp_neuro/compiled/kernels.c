@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 12 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 13 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -1162,6 +1162,35 @@ static PyObject *part_around(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* part_near(centres f8 [n, 3, G], near i8 [n, G, k], n, G, k): the k nearest groups of each, itself first */
+static PyObject *part_near(PyObject *self, PyObject *args) {
+    Py_buffer centres, near;
+    Py_ssize_t n, G, k;
+    if (!PyArg_ParseTuple(args, "y*w*nnn", &centres, &near, &n, &G, &k)) return NULL;
+    int fits = centres.len == 24 * n * G && near.len == 8 * n * G * k && k >= 1 && k <= G;
+    double *square = fits ? malloc((size_t)(G + k) * sizeof *square) : NULL;
+    for (int64_t i = 0; square && i < n * G; i++) {
+        const double *centre = (const double *)centres.buf + i / G * 3 * G;
+        const double own[3] = {centre[i % G], centre[G + i % G], centre[2 * G + i % G]};
+        int64_t *to = (int64_t *)near.buf + i * k, count = 0;
+        double *found = square + G;
+        squares_of(own, centre, G, square);
+        square[i % G] = -1.0;
+        for (int64_t g = 0; g < G; g++) {
+            if (count == k && !(square[g] < found[k - 1])) continue;
+            int64_t at = count < k ? count++ : k - 1;
+            for (; at > 0 && square[g] < found[at - 1]; at--) found[at] = found[at - 1], to[at] = to[at - 1];
+            found[at] = square[g], to[at] = g;
+        }
+    }
+    int done = square != NULL;
+    free(square);
+    PyBuffer_Release(&centres), PyBuffer_Release(&near);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "part_near: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 /* margins(logits f8 [n, C], out f8 [n], n, C): the twin is grid.softmax.margin; an exponential below 2^-41 counts 0 */
 static PyObject *margins(PyObject *self, PyObject *args) {
     Py_buffer logits, out;
@@ -1201,6 +1230,7 @@ static PyMethodDef methods[] = {
     {"embed", embed, METH_VARARGS, NULL},
     {"part_points", part_points, METH_VARARGS, NULL},
     {"part_contexts", part_contexts, METH_VARARGS, NULL},
+    {"part_near", part_near, METH_VARARGS, NULL},
     {"part_around", part_around, METH_VARARGS, NULL},
     {"margins", margins, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
