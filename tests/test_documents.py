@@ -38,6 +38,8 @@ SHORT = {  # what a long command is given in addition, so that it takes seconds
     "study exits": ["--limit", "20"],
     "study calibration": ["--limit", "20"],
     "study classes": ["--limit", "20"],
+    "study halves": ["--limit", "20"],
+    "study fovea": ["--data", "strokes", "--steps", "1", "--seeds", "0", "--limit", "10"],
     "audit": ["--limit", "20"],
     "report": ["--limit", "20"],
     "demo": ["--epochs", "1", "--limit", "2"],

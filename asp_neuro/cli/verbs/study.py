@@ -157,7 +157,7 @@ def beam(args: argparse.Namespace) -> Result:
         raise UsageError("--up: rooms are read with y up; leave it out")
     from asp_neuro.studies import beam as study
 
-    given = {key: value for key in ("recipe", "seeds", "epochs", "chunks") if (value := getattr(args, key)) is not None}
+    given = {key: value for key in ("recipe", "seeds", "epochs") if (value := getattr(args, key)) is not None}
     try:
         report = study.run(data=args.data, split=args.split, limit=args.limit, out=args.out, **given)
     except (KeyboardInterrupt, SystemExit) as stop:
