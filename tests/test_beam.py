@@ -177,3 +177,12 @@ def test_the_study_trains_answers_and_writes(tmp_path, monkeypatch):
     assert "whatever the weighting" in beam.text(report)
     with pytest.raises(UsageError, match="not about rooms"):
         beam.run("compact", out=tmp_path)
+
+
+def test_the_command_hands_the_study_what_was_asked(cli, monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(beam, "run", lambda **words: asked.update(words) or {"rows": []})
+    monkeypatch.setattr(beam, "text", lambda report: "done")
+    assert cli("study", "beam", "--seeds", "0,1", "--out", str(tmp_path)).code == 0
+    assert (asked["seeds"], asked["out"], asked["limit"]) == ((0, 1), tmp_path, None)
+    assert "epochs" not in asked
