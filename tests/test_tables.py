@@ -113,6 +113,13 @@ def test_models_and_trainings_are_not_asked_for_at_once(cli, tmp_path):
     assert cli("study", "seeds", "compact", "--limit", "4", "--split", "validation", "--out", str(tmp_path)).code == 2
 
 
+def test_numbers_of_chunks_rise(cli):
+    for words, told in (("4,4", "does not rise"), ("16,4", "does not rise"), ("1", "below 2"), ("x", "whole number")):
+        said = cli("study", "budget", "--chunks", words)
+        assert said.code == 2
+        assert told in said.err
+
+
 # With trainings
 
 WHERE = Where(split="validation", limit=30)
@@ -152,13 +159,15 @@ def test_fixed_order_is_trained_and_read_in_farthest_point_order(asked, folder):
 
 
 @pytest.mark.slow
-def test_budgets_share_the_model_of_the_recipe_and_differ_in_the_number_of_chunks(asked, folder, monkeypatch):
+def test_budgets_share_the_model_of_the_recipe_and_differ_in_the_number_of_chunks(asked, folder):
     from asp_neuro.learn import checkpoint
 
-    monkeypatch.setattr(variants, "BUDGETS", {2: 0.9, 4: 0.9})
     before = (folder / "full_e1_s0.pt").read_bytes() if (folder / "full_e1_s0.pt").exists() else None
-    report = tables.train_models("budget", asked, WHERE, folder)
-    assert [row["way"] for row in report["rows"]] == ["M = 2", "M = 4"]
+    report = tables.train_models("budget", asked._replace(chunks=(2, 4)), WHERE, folder)
+    assert [(row["way"], row["paper"]) for row in report["rows"]] == [
+        ("M = 2", None),
+        ("M = 4", "0.9062 at full budget"),
+    ]
     assert before is None or (folder / "full_e1_s0.pt").read_bytes() == before  # used again
     full, other = (checkpoint.read(folder / f"{name}_e1_s0.pt")["recipe"] for name in ("full", "m2"))
     assert {**full, "scene": {**full["scene"], "n_chunks": 2}} == other
