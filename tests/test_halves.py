@@ -9,7 +9,7 @@ import pytest
 
 from asp_neuro.certify import Recording, certify, make_plan, paper_rule, tally_at
 from asp_neuro.certify.plan import Condition
-from asp_neuro.errors import InputError
+from asp_neuro.errors import InputError, UsageError
 from asp_neuro.runtime import deployment
 from asp_neuro.studies import halves
 from asp_neuro.studies.halves import OURS, PAPERS, SHIPPED, Counted
@@ -131,7 +131,6 @@ def test_a_certificate_that_is_missing_or_void_is_told_with_what_to_type():
         halves.promised(bare)
 
 
-def test_what_has_no_certificate_of_a_class_is_told_so(cli, tmp_path):
-    said = cli("study", "halves", "shapenetpart")
-    assert said.code != 0
-    assert "labels points" in said.err
+def test_what_labels_points_has_no_certificate_of_a_class():
+    with pytest.raises(UsageError, match="labels points"):
+        halves.promised(deployment.open_bundle("shapenetpart"))

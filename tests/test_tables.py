@@ -108,6 +108,15 @@ def test_a_table_of_a_shipped_bundle_is_one_command(cli, tmp_path, name):
     assert json.loads((tmp_path / f"{name}.json").read_text())["rows"] == said.json["rows"]
 
 
+@pytest.mark.parametrize("name", ["exits", "calibration", "classes"])
+def test_tables_of_a_model_that_looks_at_images(cli, tmp_path, name):
+    said = cli("study", name, "clutter", "--data", "strokes", "--split", "validation", "--limit", "12", "--out",
+               str(tmp_path), "--json")  # fmt: skip
+    assert said.code == 0
+    assert (said.json["n"], said.json["models"]) == (12, ["clutter"])
+    assert said.json["rows"]
+
+
 def test_models_and_trainings_are_not_asked_for_at_once(cli, tmp_path):
     assert cli("study", "seeds", "compact", "--seeds", "0,1", "--out", str(tmp_path)).code == 2
     assert cli("study", "seeds", "compact", "--limit", "4", "--split", "validation", "--out", str(tmp_path)).code == 2

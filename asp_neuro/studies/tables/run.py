@@ -124,7 +124,7 @@ def text(report: dict[str, Any]) -> str:
     of = ", ".join(map(str, report["seeds"]))
     taus = ", ".join(f"{tau:.4g}" for tau in report["thresholds"])
     lines = [
-        f"{report['title']}: {report['n']} clouds of the {report['split']} split, seeds {of}; exit at margin {taus}",
+        f"{report['title']}: {report['n']} scenes of the {report['split']} split, seeds {of}; exit at margin {taus}",
         aligned(body, tuple(heads)),
         *report["said"],
     ]
