@@ -14,15 +14,17 @@ from asp_neuro.bundle import Bundle, make_golden  # noqa: E402
 from asp_neuro.data.clutter import Rule, cluttered  # noqa: E402
 from asp_neuro.data.pictures import ImageSet  # noqa: E402
 from asp_neuro.data.strokes import strokes  # noqa: E402
+from asp_neuro.learn import checkpoint, score_function, training  # noqa: E402
 from asp_neuro.learn import recipe as recipes  # noqa: E402
-from asp_neuro.learn import score_function, training  # noqa: E402
 from asp_neuro.learn.evaluation import evaluate  # noqa: E402
 from asp_neuro.learn.image_encoder import glimpses_at  # noqa: E402
 from asp_neuro.learn.image_examples import ImageExamples, batch_of, changed  # noqa: E402
 from asp_neuro.learn.machine import machine  # noqa: E402
+from asp_neuro.learn.machine import trained as module_of  # noqa: E402
 from asp_neuro.learn.recipe import ModelRecipe, Recipe, TrainRecipe  # noqa: E402
 from asp_neuro.model.exit import ExitRule  # noqa: E402
 from asp_neuro.model.perceiver import Perceiver  # noqa: E402
+from asp_neuro.runtime.deployment import open_bundle  # noqa: E402
 from asp_neuro.runtime.verification import verify  # noqa: E402
 from asp_neuro.scenes.augment import Augmentation  # noqa: E402
 
@@ -222,3 +224,15 @@ def test_recipes_of_images_are_read_and_wrong_ones_refused():
         _ = how.chunking
     with pytest.raises(recipes.ConfigError, match="conv_widths"):
         dataclasses.replace(how.model, conv_widths=(1, 2))
+
+
+@pytest.mark.parametrize("name", ["clutter", "imagenette"])
+def test_a_shipped_model_of_images_is_its_checkpoint_bit_for_bit(name):
+    """On images of no data set, so that no file is needed; whole splits: `asp-neuro verify NAME --checkpoint`."""
+    shipped = open_bundle(name)
+    raw = specs.random_images(np.random.default_rng(3), 6, shipped.settings)
+    scenes = shipped.bundle.model.scene.scenes(raw)
+    module = module_of(checkpoint.find(name), shipped.bundle.model)
+    found = verify(shipped.bundle, scenes, [str(i) for i in range(6)], ExitRule(), {"torch": module})
+    assert found.mismatches == 0, found.first
+    assert found.compared["drives"] > 0

@@ -45,7 +45,7 @@ BUDGET = 5  # fixations
 PJ_TO_MJ = 1e-9
 STEMS = {60: (16, 32, 64), 128: (16, 32, 64, 96)}  # 8 x 8 cells
 SHOWN = 500  # images that the firing of the spiking model is measured on
-ORACLE = 1000  # images that oracles are asked about: one looks everywhere before each look
+ORACLE = 300  # images that oracles are asked about: one looks everywhere before each look
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,13 @@ def run(
     lessons = fovea.Lessons(steps=asked.steps)
     pictures: ImageSet = clouds_of(spiking.origin, data, None, split, limit).relabelled(spiking.classes)
     lazy = functools.cache(lambda: load_samples(gaze, place, "train").relabelled(spiking.classes))
-    found: dict[str, list[Any]] = {
-        kind: [
-            fovea.trained(
-                kind, shape, len(spiking.classes), seed, lessons, _draws(lazy, lessons.batch_size, seed),
-                out / f"{kind}-{seed}.pt", _progress(kind, seed, asked.steps),
-            )
-            for seed in asked.seeds
-        ]
-        for kind in KINDS
-    }  # fmt: skip
+    found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+    for seed in asked.seeds:
+        draw = _draws(lazy, lessons.batch_size, seed)
+        for kind, models in found.items():
+            told = _progress(kind, seed, asked.steps)
+            path = out / f"{kind}-{seed}.pt"
+            models.append(fovea.trained(kind, shape, len(spiking.classes), seed, lessons, draw, path, told))
     read: dict[tuple[str, str], list[Recording]] = {}
     few = pictures.subset(np.arange(min(ORACLE, len(pictures))))
     for kind, models in found.items():
