@@ -281,3 +281,13 @@ def test_only_records_of_ours_have_a_line():
         to_line(type("Stranger", (), {"__dataclass_fields__": {}})())
     with pytest.raises(ModuleNotFoundError):
         from_line(b'{"kind": "os:system", "value": "true"}')
+
+
+@pytest.mark.lava
+def test_lava_can_be_imported_where_processes_were_used_before():
+    code = (
+        "import multiprocessing; multiprocessing.Queue(); from asp_neuro.chip import simulator; "
+        "print(multiprocessing.get_start_method())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["fork"], done.stderr

@@ -216,6 +216,7 @@ def coarse_margins(patch: pytest.MonkeyPatch, counted: bool) -> None:
     """Margins of 2^-6."""
     from asp_neuro.grid import softmax
 
+    patch.setattr("asp_neuro.compiled.kernels", None)  # whose steps are their own
     patch.setattr(softmax, "MARGIN_BITS", 6)
     patch.setattr(stability_module, "MARGIN_SLACK", 2.0**-6 if counted else 0.0)
 
