@@ -34,6 +34,7 @@ PAGE = HERE / "README.md"
 BUDGETS = {
     "head_engines": 180,
     "episodes": 180,
+    "parts": 60,
     "before": 120,
     "streaming": 150,
     "training_step": 180,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +41,7 @@ from asp_neuro.studies.audits.run import (
 )
 
 N, T, C = 240, 8, 4
+ROOT = Path(__file__).parents[1]
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -529,3 +531,16 @@ def test_a_checkpoint_is_audited_as_the_network_that_it_exports(monkeypatch):
     assert np.array_equal(one.logits, other.logits)
     assert trained.tau == 0.3
     assert bundle.tau != 0.3
+
+
+def test_a_checkpoint_of_images_is_audited_as_it_is():
+    """Nothing has to be exported first; digits that the package draws stand in for data."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    from asp_neuro.studies.audits.run import opened, samples_of
+
+    audited = opened(ROOT / "train/checkpoints/clutter.pt")
+    images = samples_of(audited, "strokes", None, "validation", 3)
+    assert images.inputs.shape == (3, 60, 60)
+    assert (images.labels >= 0).all()
+    seen = record(audited.perceiver, audited.perceiver.scenes(images.inputs), images.labels)
+    assert seen.right.shape == (6, 3)

@@ -9,6 +9,8 @@ import pytest
 
 from asp_neuro.certify import Recording, certify, make_plan, paper_rule, tally_at
 from asp_neuro.certify.plan import Condition
+from asp_neuro.errors import InputError, UsageError
+from asp_neuro.runtime import deployment
 from asp_neuro.studies import halves
 from asp_neuro.studies.halves import OURS, PAPERS, SHIPPED, Counted
 
@@ -120,7 +122,15 @@ def test_the_command_writes_table_picture_and_report(cli, tmp_path):
     assert "of 20 " in again.out
 
 
-def test_what_has_no_certificate_of_a_class_is_told_so(cli, tmp_path):
-    said = cli("study", "halves", "shapenetpart")
-    assert said.code != 0
-    assert "labels points" in said.err
+def test_a_certificate_that_is_missing_or_void_is_told_with_what_to_type():
+    deployed = deployment.open_bundle("compact")
+    with pytest.raises(InputError, match=r"is void: .*made for model .*; certify again: asp-neuro certify compact"):
+        halves.promised(dataclasses.replace(deployed, sha256="0" * 64))
+    bare = dataclasses.replace(deployed, bundle=dataclasses.replace(deployed.bundle, certificate=None))
+    with pytest.raises(InputError, match=r"no certificate to repeat: asp-neuro certify .*compact\.net"):
+        halves.promised(bare)
+
+
+def test_what_labels_points_has_no_certificate_of_a_class():
+    with pytest.raises(UsageError, match="labels points"):
+        halves.promised(deployment.open_bundle("shapenetpart"))

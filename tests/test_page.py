@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import specs
 
-from asp_neuro.model.exit import ExitRule
+from asp_neuro.model.exit import ExitReason, ExitRule
 from asp_neuro.studies.audits.record import Exits, Record
 from asp_neuro.studies.page import contents, pictures
 from asp_neuro.studies.page.curves import Axes, Line, bars, lines, ticks
@@ -237,6 +237,22 @@ def test_run_writes_a_page_of_files_whose_classes_nobody_knows(cli, tmp_path):
     assert [one["stop"] for one in objects] == [answer["observations"] for answer in said.json["answers"]]
     assert "Accuracy against looks" not in text
     assert f"--input {paths[0]}" in text
+    sentences = {reason.value: reason.sentence for reason in ExitReason}
+    for one, answer in zip(objects, said.json["answers"], strict=True):
+        assert one["end"].startswith(sentences[answer["exit"]])  # whether a promise covers it
+
+
+def test_run_writes_a_page_of_parts(cli, tmp_path):
+    path, out = tmp_path / "thing.xyz", tmp_path / "page.html"
+    np.savetxt(path, np.random.default_rng(0).normal(size=(1100, 3)))
+    said = cli("run", "shapenetpart", "--input", str(path), "--category", "mug", "--report", str(out), "--json")
+    assert said.code == 0
+    assert said.json["page"]["out"] == str(out)
+    text = out.read_text(encoding="utf-8")
+    (one,) = data_of(text)["objects"]
+    assert one["name"] == "thing.xyz"
+    assert one["end"].endswith("of the points are accepted.")
+    assert "--category mug" in text
 
 
 def test_run_writes_a_page_of_a_data_set(cli, tmp_path):

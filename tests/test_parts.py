@@ -112,6 +112,18 @@ def test_points_in_another_order_get_the_same_labels():
         assert (ours.point_margins[order] == theirs.point_margins).all()
 
 
+@pytest.mark.parametrize("n_points", [40, 96, 700])
+def test_more_or_fewer_points_than_the_model_is_cut_for_get_the_same_labels_in_any_order(n_points):
+    rng = np.random.default_rng(n_points)
+    perceiver, raw = Perceiver(specs.random_part_model(rng)), clouds(rng, 1, n_points)[0]
+    order = rng.permutation(n_points)
+    ours, theirs = perceiver(raw, category="kind 1"), perceiver(raw[order], category="kind 1")
+    assert ours.order == theirs.order
+    assert (ours.labels[order] == theirs.labels).all()
+    assert (ours.point_margins[order] == theirs.point_margins).all()
+    assert len(set(ours.labels.tolist())) > 1
+
+
 def test_labels_are_parts_of_the_category_that_was_given_or_answered():
     perceiver, scenes, raw = setting(7)
     for category, answer in zip(scenes.categories, labelled(perceiver, scenes, raw), strict=True):

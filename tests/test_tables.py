@@ -108,9 +108,25 @@ def test_a_table_of_a_shipped_bundle_is_one_command(cli, tmp_path, name):
     assert json.loads((tmp_path / f"{name}.json").read_text())["rows"] == said.json["rows"]
 
 
+@pytest.mark.parametrize("name", ["exits", "calibration", "classes"])
+def test_tables_of_a_model_that_looks_at_images(cli, tmp_path, name):
+    said = cli("study", name, "clutter", "--data", "strokes", "--split", "validation", "--limit", "12", "--out",
+               str(tmp_path), "--json")  # fmt: skip
+    assert said.code == 0
+    assert (said.json["n"], said.json["models"]) == (12, ["clutter"])
+    assert said.json["rows"]
+
+
 def test_models_and_trainings_are_not_asked_for_at_once(cli, tmp_path):
     assert cli("study", "seeds", "compact", "--seeds", "0,1", "--out", str(tmp_path)).code == 2
     assert cli("study", "seeds", "compact", "--limit", "4", "--split", "validation", "--out", str(tmp_path)).code == 2
+
+
+def test_numbers_of_chunks_rise(cli):
+    for words, told in (("4,4", "does not rise"), ("16,4", "does not rise"), ("1", "below 2"), ("x", "whole number")):
+        said = cli("study", "budget", "--chunks", words)
+        assert said.code == 2
+        assert told in said.err
 
 
 # With trainings
@@ -152,13 +168,15 @@ def test_fixed_order_is_trained_and_read_in_farthest_point_order(asked, folder):
 
 
 @pytest.mark.slow
-def test_budgets_share_the_model_of_the_recipe_and_differ_in_the_number_of_chunks(asked, folder, monkeypatch):
+def test_budgets_share_the_model_of_the_recipe_and_differ_in_the_number_of_chunks(asked, folder):
     from asp_neuro.learn import checkpoint
 
-    monkeypatch.setattr(variants, "BUDGETS", {2: 0.9, 4: 0.9})
     before = (folder / "full_e1_s0.pt").read_bytes() if (folder / "full_e1_s0.pt").exists() else None
-    report = tables.train_models("budget", asked, WHERE, folder)
-    assert [row["way"] for row in report["rows"]] == ["M = 2", "M = 4"]
+    report = tables.train_models("budget", asked._replace(chunks=(2, 4)), WHERE, folder)
+    assert [(row["way"], row["paper"]) for row in report["rows"]] == [
+        ("M = 2", None),
+        ("M = 4", "0.9062 at full budget"),
+    ]
     assert before is None or (folder / "full_e1_s0.pt").read_bytes() == before  # used again
     full, other = (checkpoint.read(folder / f"{name}_e1_s0.pt")["recipe"] for name in ("full", "m2"))
     assert {**full, "scene": {**full["scene"], "n_chunks": 2}} == other

@@ -13,6 +13,7 @@ import torch
 from asp_neuro.data import CloudSet, load_clouds
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.learn import checkpoint, workshop
+from asp_neuro.learn import recipe as recipes
 from asp_neuro.learn import teacher as teachers
 from asp_neuro.learn.examples import examples_of
 from asp_neuro.learn.recipe import ModelRecipe, Recipe, TrainRecipe
@@ -38,7 +39,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(split)
         return load_clouds(place, split, **how).subset(range(64))
 
-    monkeypatch.setattr(teachers, "load_clouds", cut_short)
     monkeypatch.setattr("asp_neuro.data.samples.load_clouds", cut_short)
     return asked
 
@@ -51,6 +51,29 @@ def test_a_teacher_leaves_logits_that_a_distilling_training_takes(few: list[str]
     trained = workshop.train(SMALL, out=tmp_path / "model.pt", threads=1, teacher=out)
     assert 0.0 <= trained["accuracy_at"]["M"] <= 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.log.jsonl", "model.pt", "teacher.npz"]
+
+
+def test_a_teacher_sees_the_clouds_of_its_student_and_none_that_are_held_out(
+    monkeypatch: pytest.MonkeyPatch, few: list[str], tmp_path: Path
+) -> None:
+    """With `data.also` more than the train split, with `data.without` less."""
+    teach(SMALL.changed(data={"also": ("validation",)}), tmp_path / "more.npz", TeacherRecipe(epochs=1))
+    assert few == ["train", "validation"]
+    clouds = workshop.training_clouds(SMALL)
+    monkeypatch.setattr(teachers, "training_clouds", lambda *_: clouds.subset(range(40)))
+    assert teach(SMALL, tmp_path / "less.npz", TeacherRecipe(epochs=1))["clouds"] == 40
+    with pytest.raises(InputError, match="no row for cloud"):
+        workshop.teacher_logits(tmp_path / "less.npz", clouds)
+
+
+def test_points_have_no_teacher(tmp_path: Path) -> None:
+    how = recipes.load("shapenetpart").changed(train={"distillation": 0.5})
+    for asked in (
+        lambda: teach(how, tmp_path / "t.npz"),
+        lambda: workshop.train(how, out=tmp_path / "m.pt", teacher=tmp_path / "t.npz"),
+    ):
+        with pytest.raises(ConfigError, match="labels points"):
+            asked()
 
 
 def test_distillation_changes_what_is_learned(few: list[str], tmp_path: Path) -> None:

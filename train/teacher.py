@@ -4,7 +4,7 @@ Then, with `distillation` above 0 in the `[train]` section of the student's reci
 
     asp-neuro train --recipe FILE --teacher teacher.npz
 
-The teacher sees the recipe's training split only, never calibration, validation or test clouds.
+The teacher sees the clouds that the recipe trains on, and none that it holds out: calibration, test, `data.without`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 12 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 13 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -295,6 +295,17 @@ typedef struct {
 /* Rows x [n, n_in] through a map; what becomes of a sum: */
 enum { AS_IT_IS, TO_BYTE, LARGEST }; /* LARGEST: over all rows, then to a byte: out is [1, width] */
 
+static inline __attribute__((always_inline)) float floored_of(float x) {
+    float whole = (float)(int32_t)x; /* toward zero */
+    return whole - (whole > x ? 1.0f : 0.0f);
+}
+
+static inline __attribute__((always_inline)) float byte_of(float x) {
+    int32_t whole = (int32_t)x; /* toward zero: below 0 all is 0 */
+    whole = whole < 0 ? 0 : whole;
+    return (float)(whole > 255 ? 255 : whole);
+}
+
 #define NAME(x) x##_plain
 #define TARGET FUSED
 #define BYTES 16
@@ -315,10 +326,17 @@ enum { AS_IT_IS, TO_BYTE, LARGEST }; /* LARGEST: over all rows, then to a byte: 
 
 static void (*through)(const Map *, const float *, int64_t, int64_t, int, float *, int64_t) = through_plain;
 
+static void (*point_input)(const float *const *, const float *, const float *, const float *, int64_t,
+                           float *) = point_input_plain;
+static void (*context_input)(const float *, const float *, const float *, const float *, int64_t,
+                             float *) = context_input_plain;
+
 static void choose_processor(void) {
 #ifdef X86
-    if (__builtin_cpu_supports("avx512f")) through = through_avx512;
-    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) through = through_fma;
+    if (__builtin_cpu_supports("avx512f"))
+        through = through_avx512, point_input = point_input_avx512, context_input = context_input_avx512;
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        through = through_fma, point_input = point_input_fma, context_input = context_input_fma;
 #endif
 }
 
@@ -996,19 +1014,6 @@ static void heard_of(const double *query, const double *centre, const uint8_t *s
     feature[7] = seen[own] ? 2048.0f : 0.0f;
 }
 
-/* x = what is heard of three contexts, weighted, + placed + table, each rounded, in bytes: [h] */
-FOR_EACH_PROCESSOR
-static void point_input(const float *a, const float *b, const float *c, const float *weight, const float *placed,
-                        const float *table, int64_t h, float *restrict out) {
-    float p = weight[0], q = weight[1], r = weight[2];
-    for (int64_t i = 0; i < h; i++) {
-        float told = (a[i] * p + b[i] * q + c[i] * r) * (1.0f / 4096.0f) + 0.5f, place = placed[i] + table[i];
-        float whole = (float)(int32_t)told, other = (float)(int32_t)place;
-        float sum = (whole - (whole > told) + other - (other > place)) * 0.125f + 0.5f;
-        out[i] = (float)(int32_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
-    }
-}
-
 /* Of the parts [n] that are a scene's own: the panels [first, last) that hold them. */
 static void own_panels(const uint8_t *own, int64_t n, int64_t *first, int64_t *last) {
     *first = n, *last = 0;
@@ -1056,9 +1061,10 @@ static PyObject *part_points(PyObject *self, PyObject *args) {
                          feature + j * N_FEATURE);
             }
             through(&position, feature, N_FEATURE, some, AS_IT_IS, placed, H);
-            for (int64_t j = 0; j < some; j++)
-                point_input(context + group[j][0] * h, context + group[j][1] * h, context + group[j][2] * h, weight[j],
-                            placed + j * H, (const float *)in[4].buf + s * h, h, x + j * H);
+            for (int64_t j = 0; j < some; j++) {
+                const float *near[3] = {context + group[j][0] * h, context + group[j][1] * h, context + group[j][2] * h};
+                point_input(near, weight[j], placed + j * H, (const float *)in[4].buf + s * h, h, x + j * H);
+            }
             through(&hidden, x, H, some, TO_BYTE, y, H);
             own_panels(own, n, &first, &last);
             Map part = {h, last - first, offset.weight + first * h, NULL};
@@ -1077,21 +1083,12 @@ static PyObject *part_points(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* base + what a group, its neighbours and its chunk say, in bytes: [h] */
-FOR_EACH_PROCESSOR
-static void context_input(const float *token, const float *around, const float *chunk, const float *base, int64_t h,
-                          float *restrict out) {
-    for (int64_t i = 0; i < h; i++) {
-        float sum = token[i] + around[i] + chunk[i] + base[i];
-        out[i] = (float)(int32_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
-    }
-}
-
 FOR_EACH_PROCESSOR
 static void to_context(const float *x, int64_t h, float *restrict out) {
     for (int64_t i = 0; i < h; i++) {
-        float whole = (float)(int32_t)x[i], low = whole - (whole > x[i]);
-        out[i] = low < -2047.0f ? -2047.0f : low > 2047.0f ? 2047.0f : low;
+        float low = floored_of(x[i]);
+        low = low < -2047.0f ? -2047.0f : low;
+        out[i] = low > 2047.0f ? 2047.0f : low;
     }
 }
 
@@ -1165,6 +1162,35 @@ static PyObject *part_around(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* part_near(centres f8 [n, 3, G], near i8 [n, G, k], n, G, k): the k nearest groups of each, itself first */
+static PyObject *part_near(PyObject *self, PyObject *args) {
+    Py_buffer centres, near;
+    Py_ssize_t n, G, k;
+    if (!PyArg_ParseTuple(args, "y*w*nnn", &centres, &near, &n, &G, &k)) return NULL;
+    int fits = centres.len == 24 * n * G && near.len == 8 * n * G * k && k >= 1 && k <= G;
+    double *square = fits ? malloc((size_t)(G + k) * sizeof *square) : NULL;
+    for (int64_t i = 0; square && i < n * G; i++) {
+        const double *centre = (const double *)centres.buf + i / G * 3 * G;
+        const double own[3] = {centre[i % G], centre[G + i % G], centre[2 * G + i % G]};
+        int64_t *to = (int64_t *)near.buf + i * k, count = 0;
+        double *found = square + G;
+        squares_of(own, centre, G, square);
+        square[i % G] = -1.0;
+        for (int64_t g = 0; g < G; g++) {
+            if (count == k && !(square[g] < found[k - 1])) continue;
+            int64_t at = count < k ? count++ : k - 1;
+            for (; at > 0 && square[g] < found[at - 1]; at--) found[at] = found[at - 1], to[at] = to[at - 1];
+            found[at] = square[g], to[at] = g;
+        }
+    }
+    int done = square != NULL;
+    free(square);
+    PyBuffer_Release(&centres), PyBuffer_Release(&near);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "part_near: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 /* margins(logits f8 [n, C], out f8 [n], n, C): the twin is grid.softmax.margin; an exponential below 2^-41 counts 0 */
 static PyObject *margins(PyObject *self, PyObject *args) {
     Py_buffer logits, out;
@@ -1204,6 +1230,7 @@ static PyMethodDef methods[] = {
     {"embed", embed, METH_VARARGS, NULL},
     {"part_points", part_points, METH_VARARGS, NULL},
     {"part_contexts", part_contexts, METH_VARARGS, NULL},
+    {"part_near", part_near, METH_VARARGS, NULL},
     {"part_around", part_around, METH_VARARGS, NULL},
     {"margins", margins, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -1,4 +1,4 @@
-/* Rows through a map, for one kind of processor; kernels.c includes this once for each, with
+/* Rows through a map, and what is added before one, for one kind of processor; kernels.c includes this once for each, with
 
        NAME(x)    x with the processor's name        TARGET    what the compiler is told about it
        BYTES      of a vector                        ROWS      that are held in registers at once */
@@ -57,6 +57,32 @@ TARGET static void NAME(through)(const Map *map, const float *x, int64_t stride,
         for (int v = 0; then == LARGEST && v < PARTS; v++)
             *(VEC *)(out + c + v * EACH) = NAME(to_byte)(most[v] + bias[v]);
     }
+}
+
+/* x = what is heard of three contexts, weighted, + placed + table, each rounded, in bytes: [h] */
+TARGET static void NAME(point_input)(const float *const *context, const float *weight, const float *placed,
+                                     const float *table, int64_t h, float *out) {
+    int64_t i = 0;
+    for (; i + EACH <= h; i += EACH) {
+        VEC told = *(const VEC *)(context[0] + i) * weight[0] + *(const VEC *)(context[1] + i) * weight[1] +
+                   *(const VEC *)(context[2] + i) * weight[2];
+        VEC place = NAME(floored)(*(const VEC *)(placed + i) + *(const VEC *)(table + i));
+        *(VEC *)(out + i) = NAME(to_byte)((NAME(floored)(told * (1.0f / 4096.0f) + 0.5f) + place) * 0.125f + 0.5f);
+    }
+    for (; i < h; i++) {
+        float told = context[0][i] * weight[0] + context[1][i] * weight[1] + context[2][i] * weight[2];
+        out[i] = byte_of((floored_of(told * (1.0f / 4096.0f) + 0.5f) + floored_of(placed[i] + table[i])) * 0.125f + 0.5f);
+    }
+}
+
+/* What a group, its neighbours, its chunk and all that was seen say, in bytes: [h] */
+TARGET static void NAME(context_input)(const float *token, const float *around, const float *chunk, const float *base,
+                                       int64_t h, float *out) {
+    int64_t i = 0;
+    for (; i + EACH <= h; i += EACH)
+        *(VEC *)(out + i) = NAME(to_byte)(*(const VEC *)(token + i) + *(const VEC *)(around + i) +
+                                          *(const VEC *)(chunk + i) + *(const VEC *)(base + i));
+    for (; i < h; i++) out[i] = byte_of(token[i] + around[i] + chunk[i] + base[i]);
 }
 
 #undef NAME

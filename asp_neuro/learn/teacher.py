@@ -2,9 +2,9 @@
 
     cloud -> tokens of all groups (our encoder, wider) -> largest and mean -> two-layer map -> logits
 
-It is trained on the recipe's training split and on nothing else: no calibration shape, which the certificate rests on,
-and no validation shape, by which choices are made, ever reaches a student through it. What it leaves behind are its
-logits for the training clouds, by name (`workshop.teacher_logits` reads them).
+It is trained on the clouds that the student's recipe trains on (`workshop.training_clouds`) and on nothing else: no
+calibration shape, which the certificate rests on, nor any other that the recipe holds out (`data.without`), reaches a
+student through it. What it leaves behind are its logits for those clouds, by name (`workshop.teacher_logits`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asp_neuro import files
-from asp_neuro.data import CloudSet, load_clouds, locate, sampling_of
+from asp_neuro.data import CloudSet
 from asp_neuro.errors import ConfigError, InputError
 from asp_neuro.learn.cloud_encoder import Encoder
 from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.model import Batch
-from asp_neuro.learn.recipe import Recipe
+from asp_neuro.learn.recipe import PartsRecipe, Recipe
 from asp_neuro.learn.training import class_weight
+from asp_neuro.learn.workshop import training_clouds
 
 BATCH = 64  # of the pass that leaves the logits
 
@@ -134,10 +135,12 @@ def teach(
     up: str | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> dict[str, object]:
-    """Train a teacher on the recipe's training split, write its logits to `out`, return the report."""
-    place, points = locate(recipe.data.name, data), sampling_of(recipe.chunking)
-    clouds = load_clouds(place, "train", sampling=points, up=up, splits=recipe.data.splits)
-    examples = examples_of(clouds, recipe.chunking)
+    """Train a teacher on the clouds that the recipe trains on, write its logits to `out`, return the report."""
+    if isinstance(recipe.task, PartsRecipe):
+        raise ConfigError(f"recipe '{recipe.name}' labels points: a teacher's logits are of clouds")
+    how_cut = recipe.chunking
+    clouds = training_clouds(recipe, data, up)
+    examples = examples_of(clouds, how_cut)
     teacher = train_teacher(recipe, examples, len(clouds.classes), how, on_epoch)
     logits = logits_of(teacher, examples)
     write_logits(out, clouds, logits)

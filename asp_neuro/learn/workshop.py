@@ -58,6 +58,8 @@ def train(
     out = files.demand_place(out)
     if (how.train.distillation > 0.0) != (teacher is not None):
         raise ConfigError("distillation needs both: train.distillation above 0 in the recipe and --teacher FILE")
+    if teacher is not None and isinstance(how.task, recipes.PartsRecipe):
+        raise ConfigError(f"recipe '{how.name}' labels points: a teacher's logits are of clouds; leave --teacher out")
     torch.set_num_threads(threads or 1)  # small tensors: a second thread gains nothing, and spins when cores are busy
     keep_memory()
     with _alone(how, out, resume, force), processes():

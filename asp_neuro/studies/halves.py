@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asp_neuro import files
-from asp_neuro.certify import Certificate, Plan, Recording, Walk, binomial_cdf, paper_walk, percent, walk_all
+from asp_neuro.certify import Certificate, Plan, Recording, Walk, binomial_cdf, paper_walk, percent, walk_all, why_void
 from asp_neuro.certify.plan import limits_of
 from asp_neuro.errors import InputError, UsageError
 from asp_neuro.model.exit import NEVER, first_crossing
@@ -164,6 +164,9 @@ def promised(deployed: Deployed) -> tuple[Certificate, Plan, Familiarity | None]
     found, made = deployed.certificate, deployed.plan
     if found is None or made is None:
         raise InputError(f"'{deployed.name}' has no certificate to repeat: asp-neuro certify {deployed.path}")
+    void = why_void(found, made, deployed.sha256, deployed.name, deployed.familiarity)
+    if void is not None:
+        raise InputError(f"the certificate of '{deployed.name}' is void: {void}")
     return found, made, deployed.familiarity
 
 

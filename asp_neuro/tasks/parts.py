@@ -293,14 +293,23 @@ class _Kept:
         token = view.tokens.shape[1]
         self.parts = np.split(weight, [token, 2 * token, 2 * token + width])
         self.centres = view.chunks.centres()
-        near = neighbours(squares(self.centres, self.centres), task.spec.n_near)
-        self.near = np.ascontiguousarray(near, dtype=np.int64)
+        self.near = self._neighbours(task.spec.n_near)
         h = weight.shape[1]
         self.done = np.zeros((n, n_groups), dtype=bool)
         self.token, self.spoken = (np.zeros((n, n_groups, h), dtype=np.float32) for _ in range(2))
         self.around = np.full((n, n_groups, h), -np.inf, dtype=np.float32)  # the largest of the neighbours seen so far
         self.chunk = np.zeros((*view.visited.shape, h), dtype=np.float32)
         self.looked = np.zeros_like(view.visited)
+
+    def _neighbours(self, n_near: int) -> np.ndarray:
+        """[n, G, n_near]"""
+        n, n_groups = self.centres.shape[:2]
+        if compiled.kernels is None or n_near > n_groups:
+            return np.ascontiguousarray(neighbours(squares(self.centres, self.centres), n_near), dtype=np.int64)
+        out = np.empty((n, n_groups, n_near), dtype=np.int64)
+        by_axis = np.ascontiguousarray(np.swapaxes(self.centres, 1, 2))
+        compiled.kernels.part_near(by_axis, out, n, n_groups, n_near)
+        return out
 
     def update(self) -> None:
         """Take in what was seen since."""

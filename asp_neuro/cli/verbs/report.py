@@ -76,13 +76,15 @@ def report(args: argparse.Namespace) -> Result:
 
 
 def of_run(
-    path: Path, args: argparse.Namespace, deployed: Any, clouds: Any, rule: Any, sentence: str
+    path: Path, args: argparse.Namespace, deployed: Any, clouds: Any, rule: Any, sentence: str, ends: list[str]
 ) -> dict[str, Any]:
-    """The page of the clouds that `asp-neuro run` has at hand."""
+    """The page of the clouds that `asp-neuro run` has at hand; `ends`: what is said of each answer's stop."""
     from asp_neuro.studies.page import contents, html
 
     words = shlex.join(word for name in args.input for word in ("--input", name)) if args.input else None
     options, exits = _options(args)
+    if getattr(args, "category", None) is not None:
+        exits = f"--category {shlex.quote(args.category)} {exits}".strip()
     source = "from files" if args.input else contents.placeless(clouds.source, args.split)
     about = contents.Subject(args.split, source, len(clouds), words or options, exits, at_hand=True)
-    return html.write(path, contents.gather(deployed, clouds, about, rule, sentence))
+    return html.write(path, contents.gather(deployed, clouds, about, rule, sentence, ends=ends))

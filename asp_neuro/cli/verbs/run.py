@@ -106,7 +106,8 @@ def run(args: argparse.Namespace) -> Result:
     if args.picture is not None:
         report["picture"] = str(draw(deployed, clouds, answers[0], args.picture, rule))
     if args.report is not None:
-        report["page"] = of_run(args.report, args, deployed, clouds, rule, sentence)
+        ends = [" ".join([answer.exit.sentence, *answer.notes]) for answer in answers]
+        report["page"] = of_run(args.report, args, deployed, clouds, rule, sentence, ends)
     if args.prefix:
         report["prefix"] = deployment.compare_forms(deployed, clouds, rule, args.batch)
     kind = deployed.bundle.model.scene.kind

@@ -10,6 +10,7 @@ import numpy as np
 
 from asp_neuro.cli.machines import machine
 from asp_neuro.cli.verbs.base import Result
+from asp_neuro.cli.verbs.report import of_run
 from asp_neuro.errors import UsageError
 from asp_neuro.report import say, table
 
@@ -49,6 +50,10 @@ def run_parts(args: argparse.Namespace, deployed: Any) -> Result:
     if args.picture is not None:
         report["picture"] = str(_draw(args.picture, deployed, samples, answers[0]))
         lines.append(f"picture: {args.picture}")
+    if args.report is not None:
+        ends = [f"{100.0 * one.accepted.mean():.0f} % of the points are accepted." for one in answers]
+        report["page"] = of_run(args.report, args, deployed, samples, rule, sentence, ends)
+        lines.append(f"page: {args.report}")
     text = _text(report)
     if args.input is not None:
         report["answers"] = [answer.to_dict(name) for name, answer in zip(samples.names, answers, strict=True)]

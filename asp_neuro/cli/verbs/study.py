@@ -157,7 +157,7 @@ def beam(args: argparse.Namespace) -> Result:
         raise UsageError("--up: rooms are read with y up; leave it out")
     from asp_neuro.studies import beam as study
 
-    given = {key: value for key in ("recipe", "seeds", "epochs") if (value := getattr(args, key)) is not None}
+    given = {key: value for key in ("recipe", "seeds", "epochs", "chunks") if (value := getattr(args, key)) is not None}
     try:
         report = study.run(data=args.data, split=args.split, limit=args.limit, out=args.out, **given)
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -214,6 +214,19 @@ def trained_arguments(parser: argparse.ArgumentParser) -> None:
     _table_output(parser)
 
 
+def budget_arguments(parser: argparse.ArgumentParser) -> None:
+    trained_arguments(parser)
+    parser.add_argument("--chunks", type=chunk_list, metavar="M,M,..", help="numbers of chunks; default 4,8,16,32")
+
+
+def chunk_list(text: str) -> tuple[int, ...]:
+    """An argument type: whole numbers from 2 with commas between them, rising."""
+    chunks = tuple(whole(2)(word.strip()) for word in text.split(","))
+    if sorted(set(chunks)) != list(chunks):
+        raise argparse.ArgumentTypeError(f"'{text}' does not rise from number to number")
+    return chunks
+
+
 def _table_trainings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipe", metavar="NAME|FILE", help="what to train (default compact)")
     parser.add_argument("--seeds", type=seed_list, metavar="N,N,..", help="default 0,1,2")
@@ -244,7 +257,11 @@ def table_of(name: str) -> Callable[[argparse.Namespace], Result]:
                 raise UsageError("--threshold is for models that answer with a class; here all thresholds are told")
             report = part_exits.run(models, data=args.data, up=args.up, split=args.split, limit=args.limit, out=out)
             return Result(report, part_exits.text(report))
-        given = {key: value for key in ("recipe", "seeds", "epochs") if (value := getattr(args, key, None)) is not None}
+        given = {
+            key: value
+            for key in ("recipe", "seeds", "epochs", "chunks")
+            if (value := getattr(args, key, None)) is not None
+        }
         if models and given:
             raise UsageError(f"--{next(iter(given))} is for training; with models given there is none")
         if models or (name in tables.READERS and name != "seeds"):
@@ -269,7 +286,7 @@ TABLES: tuple[Verb, ...] = (
     _table("calibration", "probabilities at the exit against the whole budget (J.7)", " compact", table_arguments),
     _table("classes", "observations and accuracy class by class (J.9)", " compact", table_arguments),
     _table("seeds", "whether other trainings look at the same places (J.2)", " --seeds 0,1", seeds_arguments),
-    _table("budget", "trainings with M = 4, 8, 16, 32 chunks (J.11)", " --seeds 0", trained_arguments),
+    _table("budget", "trainings with M = 4, 8, 16, 32 chunks (J.11)", " --seeds 0", budget_arguments),
     _table("descriptors", "policies without one of the descriptors (J.11)", " --seeds 0", trained_arguments),
     _table("fixed", "learned against fixed order at equal capacity (J.4)", " --seeds 0", trained_arguments),
 )

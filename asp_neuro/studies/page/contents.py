@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -169,9 +170,9 @@ def labels_of_points(perceiver: Perceiver, batch: Any, looks: list[Look]) -> np.
 
 def gather(
     deployed: Deployed, samples: Any, about: Subject, rule: ExitRule, sentence: str,
-    audit: dict[str, Any] | None = None, robust: bool = False,
+    audit: dict[str, Any] | None = None, robust: bool = False, ends: Sequence[str] | None = None,
 ) -> Contents:  # fmt: skip
-    """Play the scenes at full budget, and count what they cost."""
+    """Play the scenes at full budget, and count what they cost. `ends`: what is said of each scene's stop."""
     if len(samples.names) == 0:
         raise InputError(f"{samples.source}: a report needs at least one cloud")
     scenes, perceiver = deployed.scenes(samples), deployed.perceiver
@@ -194,6 +195,8 @@ def gather(
     if more.get("measure") == "mean IoU":
         for (row, _), one in zip(chosen, objects, strict=True):
             one["ious"] = np.round(more["record"].score[:, row], 3).tolist()
+    for (row, _), one in zip(chosen, objects, strict=True):
+        one["end"] = None if ends is None else ends[row]
     bundle = deployed.bundle
     fit = hardware.check(
         bundle.head, bundle.model.mixer, hardware.chip("loihi2"), bundle.golden.membranes, bundle.golden.spikes

@@ -84,10 +84,11 @@ def _summary(found: Contents) -> str:
         f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for name, value in _tiles(found)
     )
     where = "" if found.about.at_hand or found.about.split in found.about.source else f", {found.about.split} split"
+    scenes = f"{found.about.n} {found.thing}{'s' * (found.about.n != 1)}"
     about = (
         f"An active spiking network (scenes: {found.scene}, task: {found.task}, {len(found.classes)} labels). It "
         f"looks at one place after the other, at most {found.budget} times, chooses where to look next by what it "
-        f"believes, and stops when it is sure. Here: {found.about.n} scenes, {found.about.source}{where}."
+        f"believes, and stops when it is sure. Here: {scenes}, {found.about.source}{where}."
     )
     words = f"<h1>{escape(found.name)}</h1><p>{escape(about)}</p>"
     return f'<header class="wide">{words}<div class="tiles">{cells}</div></header>'

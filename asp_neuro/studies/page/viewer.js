@@ -19,7 +19,7 @@
       const size = 0.44 * Math.min(w, h) / one.reach, scale = Math.min(w, h) / 460;
       const cy = Math.cos(yaw), sy = Math.sin(yaw), cp = Math.cos(pitch), sp = Math.sin(pitch), shown = [];
       for (let i = 0; i < seen.length; i++) {
-        const x = p[3 * i], y = p[3 * i + 1], z = p[3 * i + 2];
+        const x = p[3 * i] - one.middle[0], y = p[3 * i + 1] - one.middle[1], z = p[3 * i + 2] - one.middle[2];
         const across = cy * x + sy * z, depth = cy * z - sy * x;
         shown.push([across, cp * y - sp * depth, sp * y + cp * depth, i]);
       }
@@ -77,7 +77,8 @@
     find("count").textContent = `${k} of ${T}`;
     const labelled = Boolean(k && object.picture && object.picture.labels); // of 50 labels a cloud has a few
     const shares = k ? object.shares[k - 1] : Array(C).fill(1 / C);
-    const end = object.crossed ? "sure enough: it stops here" : "the budget is spent";
+    const stopped = object.crossed ? "sure enough: it stops here" : "the budget is spent";
+    const end = object.end ? `${stopped}. ${object.end}` : stopped;
     const known = object.truth === null ? object.name : `${named(object)} (${object.name})`;
     find("title").textContent = object.why === "at hand" ? known : `${known}: ${object.why}`;
     find("state").textContent = k === 0 ? "nothing seen yet"
@@ -125,9 +126,14 @@
 
   let group = null;
   data.objects.forEach((one, at) => {
-    const points = one.picture && one.picture.points, far = [];
-    for (let i = 0; points && i < points.length; i += 3) far.push(Math.hypot(points[i], points[i + 1], points[i + 2]));
-    one.reach = far.sort((a, b) => a - b)[Math.floor(0.97 * (far.length - 1))] || 1; // strays may lie outside
+    const points = (one.picture && one.picture.points) || [], far = [];
+    const ranked = (values, share) => values.sort((a, b) => a - b)[Math.floor(share * (values.length - 1))]; // strays may lie outside
+    one.middle = [0, 1, 2].map((axis) => {
+      const along = points.filter((_, i) => i % 3 === axis);
+      return along.length ? (ranked(along, 0.01) + ranked(along, 0.99)) / 2 : 0;
+    });
+    for (let i = 0; i < points.length; i += 3) far.push(Math.hypot(...one.middle.map((m, axis) => points[i + axis] - m)));
+    one.reach = ranked(far, 0.99) || 1;
     if (one.why !== group) strip.append(make("div", (group = one.why), "group"));
     const button = make("button");
     button.type = "button";

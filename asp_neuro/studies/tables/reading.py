@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro.data import CloudSet
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.rules import fps_orders
 from asp_neuro.studies.audits.record import Exits, Record, exits, record
-from asp_neuro.studies.audits.run import Audited, opened
+from asp_neuro.studies.audits.run import Audited, opened, samples_of
 from asp_neuro.studies.comparison import spread
-from asp_neuro.studies.subjects import clouds_of, demand_alike
+from asp_neuro.studies.subjects import demand_alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +50,16 @@ class Where:
     threshold: float | None = None
 
 
-def read(names: Sequence[str | Path], where: Where, order: str = "learned") -> tuple[list[Reading], CloudSet]:
-    """Models of one recipe with different seeds on the same clouds; `order` "fps_order": without their policy."""
+def read(names: Sequence[str | Path], where: Where, order: str = "learned") -> tuple[list[Reading], Any]:
+    """Models of one recipe with different seeds on the same scenes; `order` "fps_order": without their policy.
+
+    Of parts the category is asked, as in an audit.
+    """
     models = [opened(name, where.threshold) for name in names]
     demand_alike([(one.name, one.origin, one.perceiver.classes) for one in models])
-    clouds = clouds_of(models[0].origin, where.data, where.up, where.split, where.limit)
-    clouds = clouds.relabelled(models[0].perceiver.classes)
-    scenes = models[0].perceiver.scenes(clouds.points, clouds.names, cache=True)
-    return [_read(one, scenes, clouds.labels, order) for one in models], clouds
+    samples = samples_of(models[0], where.data, where.up, where.split, where.limit)
+    scenes = models[0].perceiver.scenes(samples.inputs, samples.names, cache=True)
+    return [_read(one, scenes, samples.labels, order) for one in models], samples
 
 
 def _read(one: Audited, scenes: Any, truth: np.ndarray, order: str) -> Reading:

@@ -34,9 +34,9 @@ class Way(NamedTuple):
     paper: str | None = None
 
 
-def budget_changes(n_chunks: int) -> dict[str, dict[str, Any]]:
+def budget_changes(n_chunks: int, asked: Sequence[int] = tuple(BUDGETS)) -> dict[str, dict[str, Any]]:
     """Variants of a recipe with so many chunks: its own is the full one."""
-    return {FULL if m == n_chunks else f"m{m}": {"scene": {"n_chunks": m}} for m in BUDGETS}
+    return {FULL if m == n_chunks else f"m{m}": {"scene": {"n_chunks": m}} for m in asked}
 
 
 def policy_changes(start: Path) -> dict[str, dict[str, Any]]:
@@ -48,11 +48,15 @@ def policy_changes(start: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def budget_ways(n_chunks: int) -> list[Way]:
+def budget_ways(n_chunks: int, asked: Sequence[int] = tuple(BUDGETS)) -> list[Way]:
     return [
-        Way(f"M = {m}", FULL if m == n_chunks else f"m{m}", paper=f"{paper:.4f} at full budget")
-        for m, paper in BUDGETS.items()
+        Way(f"M = {m}", FULL if m == n_chunks else f"m{m}", paper=_told(BUDGETS.get(m), " at full budget"))
+        for m in asked
     ]
+
+
+def _told(paper: float | None, words: str) -> str | None:
+    return None if paper is None else f"{paper:.4f}{words}"
 
 
 DESCRIPTOR_WAYS = [
