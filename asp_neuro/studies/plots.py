@@ -376,5 +376,5 @@ def fovea_study(path: Path, report: dict[str, Any]) -> Path:
         right.bar([row["k"] + shift for row in rows], [100.0 * row["share"] for row in rows], 0.25, color=colours[kind])
     right.set(xlabel="fixations until the exit at margin 0.7", ylabel="images in %")
     for axis in (left, middle):
-        axis.legend(frameon=False, fontsize=8)
+        _legend_above(axis, 4)
     return saved(drawn, path)
