@@ -227,7 +227,7 @@ def test_averaged_logits_are_another_way_to_answer(studied, tmp_path):
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        ((), "usage", "what to study: order or robustness or exits"),
+        ((), "usage", "what to study: order or robustness or beam"),
         (("ordre",), "usage", "did you mean 'order'?"),
         (("order", "--sedes", "0"), "usage", "did you mean '--seeds'?"),
         (("order", "--seeds", "0,0"), "usage", "names a seed twice"),
