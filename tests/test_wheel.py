@@ -15,7 +15,7 @@ from asp_neuro.plain import tomllib
 
 ROOT = Path(__file__).parents[1]
 SETUP = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-LARGEST = 5_000_000  # bytes; three bundles take 3 MB
+LARGEST = 7_000_000  # bytes; eleven bundles take 5.2 MB
 
 
 def shipped_data() -> dict[str, int]:
