@@ -343,7 +343,7 @@ def _farthest(steps: np.ndarray, start: int | None, rows: Iterable[np.ndarray]) 
     for row in rows:
         index.append(at)
         left[at].dot(right, row)
-        minimum(nearest, row, nearest)
+        minimum(nearest, row, out=nearest)
         at = int(nearest.argmax())
     return index
 
