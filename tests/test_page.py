@@ -98,9 +98,9 @@ def test_the_page_is_one_small_file_that_asks_for_nothing_else(page):
 
 def test_a_page_does_not_tell_where_its_maker_keeps_data(cli, tmp_path):
     """It is made to be passed on; what was typed stands in the commands alone."""
-    named = "modelnet10 (npz) in /home/jane, doe/data, test split, y up"
+    named = "modelnet10 (npz) in /somewhere, else/data, test split, y up"
     assert contents.placeless(named, "test") == "modelnet10 (npz), test split, y up"
-    assert contents.placeless("/home/jane/chairs, test split, z up", "test") == "chairs, test split, z up"
+    assert contents.placeless("/somewhere/chairs, test split, z up", "test") == "chairs, test split, z up"
     assert contents.placeless("built-in shapes, test split, seed 0", "test") == "built-in shapes, test split, seed 0"
     path, out = tmp_path / "a.xyz", tmp_path / "page.html"
     np.savetxt(path, np.random.default_rng(0).normal(size=(1024, 3)))

@@ -87,7 +87,7 @@ def test_what_promises_nothing_is_unclear():
     assert points.each(some, replace(each, threshold=1.0)).verdict == "unclear"
 
 
-@pytest.mark.skipif(not (DATA / "shapenetpart_val.npz").is_file(), reason="needs ShapeNetPart")
+@pytest.mark.skipif(not (DATA / "shapenetpart_val.npz").is_file(), reason="needs ShapeNetPart, which is not shipped")
 def test_the_audit_of_a_shipped_bundle_of_parts_counts_what_run_counts():
     audited = audits.opened("shapenetpart")
     clouds = audits.samples_of(audited, None, None, "validation", 12)

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro import files
-from asp_neuro.errors import UsageError
-from asp_neuro.report import say, table
-from asp_neuro.runtime import deployment, parts
-from asp_neuro.runtime.part_samples import samples_of
+from asp_neuro.report import table
+from asp_neuro.runtime import parts
 from asp_neuro.studies.part_plots import exit_curve
+from asp_neuro.studies.part_subject import opened
 from asp_neuro.studies.results import written
 
 QUERIES = 256  # points of each cloud that are asked for after every look
@@ -69,13 +67,7 @@ def run(
     models: Sequence[str | Path], *, data: str | None, up: str | None, split: str, limit: int | None, out: Path
 ) -> dict[str, Any]:
     """The study of one bundle; writes into `out`."""
-    if len(models) != 1:
-        raise UsageError("a study of parts reads one bundle")
-    deployed = deployment.open_bundle(models[0])
-    samples = samples_of(deployed, data, split, up, limit)
-    if split == "test":
-        say(f"this reads the test split ({len(samples)} clouds of {samples.source}); log it, with what for")
-    files.make_folder(out)
+    deployed, samples = opened(models, data, up, split, limit, out)
     margins, ious = parts.full_budget(
         deployed, samples, deployed.perceiver, deployed.scenes(samples), None, None, QUERIES
     )

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro import files
 from asp_neuro.data.iou import class_mean
-from asp_neuro.errors import UsageError
 from asp_neuro.model.rules import fps_orders, random_orders
 from asp_neuro.report import say, table
-from asp_neuro.runtime import deployment, parts
-from asp_neuro.runtime.part_samples import PartSamples, samples_of
+from asp_neuro.runtime import parts
+from asp_neuro.runtime.part_samples import PartSamples
 from asp_neuro.scenes.cloud import Chunks
 from asp_neuro.studies.part_plots import order_curves
+from asp_neuro.studies.part_subject import opened
 from asp_neuro.studies.results import written
 
 RULES = ("learned", "random", "fps_order", "biggest")
@@ -70,13 +69,7 @@ def run(
     models: Sequence[str | Path], *, data: str | None, up: str | None, split: str, limit: int | None, out: Path
 ) -> dict[str, Any]:
     """The study of one bundle; writes into `out`."""
-    if len(models) != 1:
-        raise UsageError("a study of parts reads one bundle")
-    deployed = deployment.open_bundle(models[0])
-    samples = samples_of(deployed, data, split, up, limit)
-    files.make_folder(out)
-    if split == "test":
-        say(f"this reads the test split ({len(samples)} clouds of {samples.source}); log it, with what for")
+    deployed, samples = opened(models, data, up, split, limit, out)
     report = {"models": [deployed.name], "split": split, "measure": "mIoU", **compared(deployed, samples)}
     rows = [
         {"rule": rule, "k": int(k), "instance_miou": found["miou_at"][k], "class_miou": found["class_miou_at"][k]}

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from asp_neuro import files
-from asp_neuro.errors import UsageError
 from asp_neuro.model.rules import fps_orders
 from asp_neuro.report import say, table
-from asp_neuro.runtime import deployment, parts
-from asp_neuro.runtime.part_samples import PartSamples, samples_of
+from asp_neuro.runtime import parts
+from asp_neuro.runtime.part_samples import PartSamples
 from asp_neuro.scenes.cloud import GRID
 from asp_neuro.scenes.conditions import CLEAN, Condition, change, changed, conditions
 from asp_neuro.studies.part_plots import robustness_bars
+from asp_neuro.studies.part_subject import opened
 from asp_neuro.studies.results import written
 
 AT = (1, 4)  # and the whole budget
@@ -51,13 +50,7 @@ def run(
     limit: int | None, out: Path,
 ) -> dict[str, Any]:  # fmt: skip
     """The study of one bundle; writes into `out`."""
-    if len(models) != 1:
-        raise UsageError("a study of parts reads one bundle")
-    deployed = deployment.open_bundle(models[0])
-    samples = samples_of(deployed, data, split, up, limit)
-    if split == "test":
-        say(f"this reads the test split ({len(samples)} clouds of {samples.source}); log it, with what for")
-    files.make_folder(out)
+    deployed, samples = opened(models, data, up, split, limit, out)
     budget, rows = deployed.bundle.model.budget, []
     at = [*(k for k in AT if k < budget), budget]
     for what in conditions(deployed.chunking.n_points):
