@@ -217,6 +217,50 @@ def test_a_cropped_image_shows_a_part_of_it_in_its_order():
     assert shown.min() < 50 < shown.max()
 
 
+@pytest.mark.parametrize("shape", [(40, 16, 16), (40, 16, 16, 3)])
+def test_recoloured_images_have_other_light_and_the_same_order_of_brightness(shape):
+    pixels = np.random.default_rng(0).integers(60, 120, shape).astype(np.uint8)
+    found = changed(pixels, Augmentation(colour=0.3), np.random.default_rng(1))
+    plain = changed(pixels, Augmentation(), np.random.default_rng(1))
+    assert found.dtype == np.uint8
+    assert found.shape == shape
+    apart = found.reshape(40, -1).mean(axis=1) / plain.reshape(40, -1).mean(axis=1)
+    assert apart.min() < 0.85
+    assert apart.max() > 1.15
+    for one, other in zip(found.reshape(40, 256, -1).astype(int), plain.reshape(40, 256, -1).astype(int)):
+        for channel, was in zip(one.T, other.T):
+            order = np.argsort(was, kind="stable")
+            assert (np.diff(channel[order]) >= 0).all()
+
+
+def test_half_the_digits_are_for_learning_alone(deep):
+    model, recipe, _, _ = training.load_model(deep[0])
+    model.deploy = False
+    batch = photos(8, 2).batch(np.arange(8))
+    found = {}
+    for learning in (False, True):  # learning moves the statistics, which the other must not see
+        model.train(learning)
+        for half in (False, True):
+            model.encoder.bfloat16 = half
+            found[half, learning] = model.encoder.over_maps(batch.maps)[1].detach()
+    assert torch.equal(found[True, False], found[False, False])  # what is judged and exported knows nothing of it
+    assert found[True, True].dtype == torch.float32
+    assert not torch.equal(found[True, True], found[False, True])
+    torch.testing.assert_close(found[True, True], found[False, True], rtol=0.1, atol=0.1)
+
+
+def test_a_stage_may_teach_the_dense_control_alone(tmp_path):
+    recipe = dataclasses.replace(DEEP, scene=specs.DEEP_GAZE)
+    recipe = recipe.changed(train={"whole_first": 1.0, "qat_epochs": 0, "bfloat16": True}, augment={"colour": 0.2})
+    fresh = training.build(recipe, ("left", "right")).state_dict()
+    report = training.train(recipe, ("left", "right"), photos(96, 0), photos(32, 1), tmp_path / "stage.pt")
+    assert report["dense_accuracy"] > 0.7
+    stored = checkpoint.read(tmp_path / "stage.pt")["model"]
+    assert torch.equal(stored["readout.weight"], fresh["readout.weight"])  # no gradient ever came there
+    with pytest.raises(recipes.ConfigError, match="whole_first"):
+        recipe.changed(train={"whole_first": 1.5})
+
+
 def test_recipes_of_images_are_read_and_wrong_ones_refused():
     how = recipes.load("clutter")
     assert how.scene_kind == "image"

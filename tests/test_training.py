@@ -267,6 +267,43 @@ def test_all_steps_at_once_have_the_loss_and_gradients_of_one_step_after_the_oth
         torch.testing.assert_close(ours, plain, rtol=rtol, atol=atol, msg=lambda text, name=name: f"{name}: {text}")
 
 
+def test_lookahead_teaches_the_policy_the_place_that_is_best_on_average() -> None:
+    """Imitation of places that are each best for some clouds would settle between them."""
+    told = torch.tensor([[0.9, 0.0, 0.6], [0.0, 0.9, 0.6]]).clamp_min(1e-3).log()
+    chosen = {}
+    for name in ("lookahead", "imitation"):
+        scores = torch.zeros(3, requires_grad=True)
+        for _ in range(300):
+            both = scores.expand(2, 3)
+            loss = losses.imitation(both, told, 0.3, 2)
+            if name == "lookahead":
+                loss = -losses.expected_probability(both, told, 2)
+            (slope,) = torch.autograd.grad(loss, scores)
+            scores = (scores - slope).detach().requires_grad_()
+        chosen[name] = torch.softmax(scores, 0)
+    assert chosen["lookahead"].argmax() == 2
+    assert chosen["lookahead"][2] > 0.9
+    assert chosen["imitation"][2] < 0.5
+
+
+def test_lookahead_alone_moves_nothing_but_the_policy_when_the_belief_is_detached(examples: Examples) -> None:
+    gradients = []
+    for weight in (0.0, 2.0):
+        how = {"detach_belief": True, "imitation": 0.0, "lookahead": weight, "mixup": 0.0, "random_share": 1.0}
+        run = training.start(TINY.changed(train=how), CLASSES, examples)
+        batch = examples.batch(np.arange(16))
+        noise, random = training._draws(16, TINY.scene, torch.Generator().manual_seed(0))
+        batch_loss(run, batch, None, 0.5, noise, random, 16)[0].backward()
+        gradients.append({name: p.grad for name, p in run.model.named_parameters()})
+    without, with_it = gradients
+    for name, slope in with_it.items():
+        if name.startswith("policy."):
+            assert without[name] is None or not without[name].any()
+            assert slope.any(), name
+        else:
+            torch.testing.assert_close(slope, without[name])
+
+
 @pytest.mark.parametrize("clip", [0.0, 1.0])
 def test_a_gradient_that_is_no_number_stops_before_it_reaches_a_weight(
     examples: Examples, validation: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: float
@@ -360,6 +397,8 @@ def test_losses_by_hand() -> None:
     assert losses.firing_rate_penalty(torch.tensor([0.5, 0.1]), 0.3).item() == pytest.approx(0.04)
     scores = torch.tensor([[0.0, 0.0, -1e9]])
     assert losses.imitation(scores, torch.tensor([[5.0, 5.0, -1e9]]), 1.0, 1).item() == pytest.approx(math.log(2))
+    told = torch.tensor([[math.log(0.5), math.log(0.25), -1e9]])
+    assert losses.expected_probability(scores, told, 1).item() == pytest.approx((0.5 + 0.25) / 2)
     assert losses.distillation(zero, torch.zeros(2, 4), 2.0, 2).item() == pytest.approx(4 * math.log(4))
 
 

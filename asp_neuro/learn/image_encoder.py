@@ -93,6 +93,7 @@ class ImageEncoder(nn.Module):
         grids = {name: GridRows(n_out, inner * n_in) for name, n_in, n_out in zip(self.names, inputs, widths)}
         self.grid = nn.ModuleDict({**grids, "embedding": GridRows(width, n_inputs)})
         self.ranges: Ranges | None = None  # where activations are noted
+        self.bfloat16 = False  # convolutions that learn, in floating point
 
     def forward(self, glimpses: Tensor, place: Tensor) -> Tensor:
         m, k = glimpses.shape[:2]
@@ -117,11 +118,13 @@ class ImageEncoder(nn.Module):
             own = getattr(self, name)
             return own(maps) if self.deep else [own(x) for x in maps]
 
-        return self._through(
-            [x.float() * PIXEL for x in maps],
-            convolved,
-            lambda name, maps: [self._noted(name, F.relu(x)) for x in maps],
-        )
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16 and self.training):
+            found = self._through(
+                [x.float() * PIXEL for x in maps],
+                convolved,
+                lambda name, maps: [self._noted(name, F.relu(x)) for x in maps],
+            )
+        return [x.float() for x in found]
 
     def _through(self, maps: Maps, convolved: Convolve, opened: Convolve) -> Maps:
         for name in self.names[:-1]:

@@ -69,12 +69,22 @@ def batch_of(scenes: Images, how: Gaze, labels: np.ndarray | None = None) -> Ima
 
 def changed(pixels: np.ndarray, how: Augmentation, rng: np.random.Generator) -> np.ndarray:
     """Images [n, size, size, ...], each shifted, its edge repeated, or cropped and enlarged again, if `how` says so;
-    half of them mirrored, likewise."""
+    half of them mirrored, colours changed, likewise."""
     n, size = pixels.shape[:2]
     rows, columns = _shifted(n, size, rng) if how.crop == 0.0 else _cropped(n, size, how.crop, rng)
     if how.mirror:
         columns = np.where(rng.random((n, 1)) < 0.5, columns[:, ::-1], columns)
-    return np.asarray(pixels[np.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]])
+    taken = np.asarray(pixels[np.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]])
+    return taken if how.colour == 0.0 else _recoloured(taken, how.colour, rng)
+
+
+def _recoloured(pixels: np.ndarray, most: float, rng: np.random.Generator) -> np.ndarray:
+    """Images [n, size, size, ...] in other light: contrast about their mean, brightness, and each colour by itself."""
+    shape = (len(pixels), *[1] * (pixels.ndim - 1))
+    contrast, bright = (rng.uniform(1.0 - most, 1.0 + most, shape).astype(np.float32) for _ in range(2))
+    own = rng.uniform(1.0 - most / 2, 1.0 + most / 2, (*shape[:3], *pixels.shape[3:])).astype(np.float32)
+    mean = pixels.mean(axis=tuple(range(1, pixels.ndim)), keepdims=True, dtype=np.float32)
+    return np.clip(((pixels - mean) * contrast + mean) * (bright * own), 0.0, 255.0).astype(pixels.dtype)
 
 
 def _shifted(n: int, size: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -70,7 +70,8 @@ SHARES = (
     "warmup",
     "guided",
     "whole_first",
-)  # below 1; random_share may be 1
+)  # below 1, or 1 for those of WHOLE
+WHOLE = ("random_share", "whole_first")
 ABOVE_ZERO = (
     "learning_rate",
     "policy_learning_rate_factor",
@@ -94,6 +95,7 @@ AT_LEAST_ZERO = (
     "policy_gradient",
     "entropy",
     "whole",
+    "lookahead",
     "epoch_steps",
     "own_steps",
 )
@@ -217,9 +219,11 @@ class TrainRecipe:
     entropy: float = plain.later(0.0)  # weight of the policy's entropy beside it, falling to nothing
     guided: float = plain.later(0.0)  # share of the run in which images are read brightest place first, with noise
     whole: float = plain.later(0.0)  # weight of naming the class from whole maps (`model.at_once`): the dense control
-    whole_first: float = plain.later(0.0)  # share of the run in which nothing else is learned
+    whole_first: float = plain.later(0.0)  # share of the run in which nothing else is learned; 1: a stage
     epoch_steps: int = plain.later(0)  # batches an epoch, of images that are drawn anew; 0: all images once
     given_order: str = plain.later("random")  # what `random_share` takes; "fps_order" with a share of 1: no loop (J.4)
+    lookahead: float = plain.later(0.0)  # weight of the probability of the true class that the policy expects of a look
+    bfloat16: bool = plain.later(False)  # images: convolutions learn in half the digits, up to the integer grid
     own_steps: int = plain.later(1400)  # at least, on a folder of one's own clouds: epochs follow; 0: `epochs` as it is
 
     def __post_init__(self) -> None:
@@ -229,7 +233,7 @@ class TrainRecipe:
             raise ConfigError(f"train.qat_epochs = {self.qat_epochs} must be between 0 and epochs = {self.epochs}")
         for name in SHARES:
             value = getattr(self, name)
-            if not 0.0 <= value < 1.0 and not (name == "random_share" and value == 1.0):
+            if not 0.0 <= value < 1.0 and not (name in WHOLE and value == 1.0):
                 raise ConfigError(f"train.{name} = {value} must be at least 0 and below 1")
         for name in ABOVE_ZERO:
             if not getattr(self, name) > 0.0:

@@ -97,7 +97,9 @@ def build(recipe: Recipe, classes: tuple[str, ...]) -> Model:
 def new_model(recipe: Recipe, n_classes: int) -> Model:
     """A model of the recipe's kind of scene."""
     if isinstance(recipe.scene, Gaze):
-        return ImageModel(recipe.model, n_classes, recipe.head, recipe.scene)
+        model = ImageModel(recipe.model, n_classes, recipe.head, recipe.scene)
+        model.encoder.bfloat16 = recipe.train.bfloat16
+        return model
     return Model(recipe.model, n_classes, recipe.head, recipe.task)
 
 
@@ -274,9 +276,8 @@ def batch_loss(
     def choose(episode: Episode) -> Tensor:
         scores = episode.scores(model.policy, how.detach_belief)
         likelihood = None
-        if how.imitation > 0.0 and episode.step < min(how.imitation_steps, noise.shape[2] - 1):
-            likelihood = true_likelihood(model.peek(episode), batch.labels) / how.imitation_temperature
-            likelihood = likelihood + episode.visited * VISITED
+        if how.imitation + how.lookahead > 0.0 and episode.step < min(how.imitation_steps, noise.shape[2] - 1):
+            likelihood = true_likelihood(model.peek(episode), batch.labels) + episode.visited * VISITED
         seen.append(Seen(scores, episode.belief, episode.visited, likelihood))
         sampled = sample(scores, gumbel_temperature, gumbel_noise[episode.step])
         return torch.addcmul(random_choice[episode.step].to(scores.dtype), sampled, free.to(scores.dtype))
@@ -309,7 +310,9 @@ def batch_loss(
     likelihoods = [step.likelihood for step in seen if step.likelihood is not None]
     if likelihoods:
         asked, told = (x[:, pure].flatten(0, 1) for x in (scores[: len(likelihoods)], torch.stack(likelihoods)))
-        loss = loss + how.imitation * losses.imitation(asked, told, 1.0, n_total * len(likelihoods))
+        parts = n_total * len(likelihoods)
+        loss = loss + how.imitation * losses.imitation(asked, told, how.imitation_temperature, parts)
+        loss = loss - how.lookahead * losses.expected_probability(asked, told, parts)
     if teacher is not None and how.distillation > 0.0:
         loss = loss + how.distillation * losses.distillation(
             logits[:, pure], teacher[pure], how.distillation_temperature, n_total

@@ -27,6 +27,7 @@ class Augmentation:
     uneven: float = later(0.0)  # share of them that are sampled anew, more densely on one side
     strewn: float = later(0.0)  # share of them in which some points lie anywhere
     crop: float = later(0.0)  # images: a side shows all of the picture, or less by up to this share
+    colour: float = later(0.0)  # images: brightness and contrast change by up to this share, each colour by half of it
     mirror_across: bool = later(False)  # every second cloud along z: on principal axes, where x has a sign of its own
     bend: float = later(0.0)  # share of the copies that are bent (see `bend.py`)
 
@@ -45,6 +46,7 @@ class Augmentation:
             ("strewn", 0, 1),
             ("bend", 0, 1),
             ("crop", 0, 0.9),
+            ("colour", 0, 0.9),
         ):
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name} = {getattr(self, name)} must be between {low} and {high}")
