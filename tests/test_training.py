@@ -21,9 +21,9 @@ from old_recipes import in_old_names
 from torch import Tensor
 
 from asp_neuro.data import CloudSet, Place, load_clouds
-from asp_neuro.errors import ConfigError, InputError, MissingError
+from asp_neuro.errors import ConfigError, InputError, MissingError, UsageError
 from asp_neuro.heads.soft.reference import run_reference
-from asp_neuro.learn import checkpoint, losses, training, workshop
+from asp_neuro.learn import checkpoint, losses, soup, training, workshop
 from asp_neuro.learn.evaluation import evaluate
 from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.model import Batch, Episode, Sight
@@ -634,6 +634,42 @@ def test_a_stage_takes_the_read_out_class_by_class(finished: Path, examples: Exa
         assert torch.equal(own[key][1], fresh[key][1])
         assert torch.equal(own[key][2], stored[key][0])
     assert torch.equal(own["mixer.project.weight"], stored["mixer.project.weight"])
+
+
+def test_a_soup_is_the_mean_of_its_trainings_and_can_be_started_from(
+    finished: Path, examples: Examples, validation: Examples, tmp_path: Path
+) -> None:
+    stored = checkpoint.read(finished)
+    other = {**stored, "model": {k: v + 1.0 if v.is_floating_point() else v for k, v in stored["model"].items()}}
+    checkpoint.save(tmp_path / "other.pt", other)
+    found = soup.averaged([finished, tmp_path / "other.pt"])
+    for key, value in found["model"].items():
+        if value.is_floating_point() and not training.is_scale(key):
+            torch.testing.assert_close(value, stored["model"][key] + 0.5)
+    checkpoint.save(tmp_path / "soup.pt", {**found, "model": {**found["model"], **_weights(stored["model"])}})
+    recipe = TINY.changed(train={"start": str(tmp_path / "soup.pt"), "epochs": 1, "qat_epochs": 1})
+    report = train(recipe, CLASSES, examples, validation, tmp_path / "model.pt")
+    assert report["deploy_accuracy"] is not None  # it found scales of its own
+
+
+def _weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value for key, value in state.items() if not training.is_scale(key)}
+
+
+def test_a_soup_of_what_does_not_belong_together_is_refused(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="at least two"):
+        soup.averaged([finished])
+    stored = checkpoint.read(finished)
+    told = stored["recipe"]
+    others = {
+        "other classes": {**stored, "classes": stored["classes"][::-1]},
+        r"another \[model\]": {**stored, "recipe": {**told, "model": {**told["model"], "width": 9}}},
+        "did not start": {**stored, "recipe": {**told, "train": {**told["train"], "start": "elsewhere"}}},
+    }
+    for message, content in others.items():
+        checkpoint.save(tmp_path / "other.pt", content)
+        with pytest.raises(ConfigError, match=message):
+            soup.averaged([finished, tmp_path / "other.pt"])
 
 
 @pytest.mark.parametrize(("change", "anew"), [({"policy_width": 6}, "policy."), ({"first_look": 6}, "policy.first.")])

@@ -41,6 +41,7 @@ def figure(columns: int, width: float = 5.2, height: float = 3.9) -> tuple[Any, 
 def _plain_frame(axis: Any) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, linewidth=0.6)
+    axis.set_axisbelow(True)  # bars stand before the lines
 
 
 def saved(drawn: Any, path: Path) -> Path:
