@@ -255,7 +255,7 @@ def test_imagenette_is_read_from_its_files(tmp_path):
             Image.fromarray(np.full((128, 128, 3), i % 250, np.uint8)).save(buffer, "WEBP", lossless=True)
             files.append(np.frombuffer(buffer.getvalue(), np.uint8))
         offsets = np.cumsum([0, *map(len, files)])
-        names = np.array([f"n{i:05d}" for i in range(n)])
+        names = np.array([f"n{i:05d}".encode() for i in range(n)])  # bytes, as the file at hand has them
         labels = np.arange(n) % 2
         return {
             "data": np.concatenate(files),
@@ -271,6 +271,7 @@ def test_imagenette_is_read_from_its_files(tmp_path):
     test = load_images(place, "test", Gaze(size=128, channels=3, pitch=16, near=16, wide=48, budget=5))
     assert test.pixels.shape == (9, 128, 128, 3)
     assert test.pixels[:, 0, 0, 0].tolist() == list(range(9))
+    assert test.names[:2] == ("n00000", "n00001")
     assert [len(load_images(place, split, GREY)) for split in ("train", "validation", "calibration")] == [
         100,
         800,

@@ -31,10 +31,12 @@ def imagenette(folder: Path, split: str, how: Gaze) -> ImageSet:
         raise InputError(f"{path}: no Imagenette with arrays {', '.join(KEYS)} ({error})") from None
     if len(offsets) != len(labels) + 1 or len(names) != len(labels) or int(offsets[-1]) > len(data):
         raise InputError(f"{path}: {len(offsets)} offsets, {len(names)} names and {len(labels)} labels do not fit")
+    # carved by the names as they were first read, bytes and all: trained models rest on these splits
     chosen = np.arange(len(labels)) if split == "test" else carve([str(name) for name in names], HELD_OUT)[split]
+    names = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
     pixels = np.empty((len(chosen), *how.shape), dtype=np.uint8)
     for row, i in enumerate(progress(chosen, label="reading pictures")):
-        pixels[row] = decode(data[int(offsets[i]) : int(offsets[i + 1])].tobytes(), how, str(names[i])).pixels
+        pixels[row] = decode(data[int(offsets[i]) : int(offsets[i + 1])].tobytes(), how, names[i]).pixels
     source = f"imagenette ({split}, {how.size} x {how.size} pixels)"
-    called = tuple(str(names[i]) for i in chosen)
+    called = tuple(names[i] for i in chosen)
     return ImageSet(pixels, labels[chosen].astype(np.int64), called, tuple(map(str, classes)), source)
