@@ -28,7 +28,7 @@ enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_M
 
 static inline __attribute__((always_inline)) double exp_of(double x) {
     double held = x < -60.0 ? -60.0 : x, whole = rint(held * 1.4426950408889634), out;
-    int64_t exponent = (int64_t)whole + 1023;
+    int64_t exponent = (int32_t)whole + 1023;
     double scale;
     held -= whole * 6.93147180369123816490e-01;
     held -= whole * 1.90821492927058770002e-10;
@@ -342,11 +342,8 @@ static void choose_processor(void) {
 
 /* inner += floor(told) * scale, then to a byte: [width] */
 FOR_EACH_PROCESSOR
-static void add_geometry(float *inner, const float *told, const float *scale, int64_t width) {
-    for (int64_t c = 0; c < width; c++) {
-        float whole = (float)(int32_t)told[c], sum = inner[c] + (whole - (whole > told[c])) * scale[c];
-        inner[c] = (float)(int32_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
-    }
+static void add_geometry(float *restrict inner, const float *restrict told, const float *restrict scale, int64_t width) {
+    for (int64_t c = 0; c < width; c++) inner[c] = byte_of(inner[c] + floored_of(told[c]) * scale[c]);
 }
 
 static float moment(double x) {
