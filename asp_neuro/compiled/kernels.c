@@ -310,17 +310,20 @@ static inline __attribute__((always_inline)) float byte_of(float x) {
 #define TARGET FUSED
 #define BYTES 16
 #define ROWS 2
+#define PANELS 1
 #include "through.h"
 #ifdef X86
 #define NAME(x) x##_fma
 #define TARGET FUSED __attribute__((target("avx2,fma")))
 #define BYTES 32
 #define ROWS 6
+#define PANELS 1
 #include "through.h"
 #define NAME(x) x##_avx512
 #define TARGET FUSED __attribute__((target("avx512f")))
 #define BYTES 64
 #define ROWS 8
+#define PANELS 2
 #include "through.h"
 #endif
 
