@@ -17,6 +17,7 @@ from asp_neuro.heads.soft.fast import FastHead
 from asp_neuro.model.exit import ExitRule
 from asp_neuro.model.mixer import Mixer
 from asp_neuro.model.perceiver import Perceiver
+from asp_neuro.scenes import interpolation
 from asp_neuro.scenes.cloud import GRID, Chunking, Chunks, cut, descriptors
 from asp_neuro.scenes.cloud_statistics import statistics
 from asp_neuro.scenes.strays import strays
@@ -320,16 +321,51 @@ def test_margins_are_the_same_with_ties_and_with_logits_far_apart(monkeypatch, n
 
 
 @needs_kernels
+def test_margins_of_negative_logits_and_of_both_zeros_are_the_same(monkeypatch):
+    logits = -np.abs(np.random.default_rng(0).normal(size=(300, 5))) * 50.0 - 1.0
+    logits[0], logits[1] = [-0.0, 0.0, -1.0, -2.0, -3.0], [-0.0, -1e-300, 1e-300, -60.0, -41.0]
+    logits[2], logits[3] = [-7.0, -7.0, -7.0, -7.0, -7.0], [-1e6, -1e6, -1e6, -1e6, -3.0]
+    one, other = both(monkeypatch, lambda: softmax.margin(logits))
+    np.testing.assert_array_equal(one, other)
+
+
+@needs_kernels
+@pytest.mark.parametrize("n_groups", [1, 3, 8, 129])
+def test_the_nearest_groups_are_the_same_with_ties_at_every_distance(monkeypatch, n_groups):
+    """The least key is the nearest group and, of equals, the first: groups on one another, and far apart."""
+    rng = np.random.default_rng(n_groups)
+    centres = rng.integers(-2, 3, (6, n_groups, 3)).astype(float)
+    centres[3:] = np.clip(centres[3:] * 16384.0, -16384.0, 16384.0)
+    out = np.empty((6, n_groups, min(n_groups, 8)), dtype=np.int64)
+    by_axis = np.ascontiguousarray(np.swapaxes(centres, 1, 2))
+    compiled.kernels.part_near(by_axis, out, *out.shape)
+    np.testing.assert_array_equal(out, interpolation.neighbours(interpolation.squares(centres, centres), out.shape[2]))
+
+
+@needs_kernels
 def test_points_of_a_wrong_size_or_place_are_refused():
     empty, number = np.empty(0), np.zeros(1, dtype=np.int64)
     with pytest.raises(ValueError, match="part_points: sizes"):
-        compiled.kernels.part_points(*[empty] * 9, np.empty(1), 1, 1, 1, 1, 1, 0.0)
+        compiled.kernels.part_points(*[empty] * 16, np.empty(1), *[1] * 9, 0.0)
+    with pytest.raises(ValueError, match="part_tokens: sizes"):
+        compiled.kernels.part_tokens(*[empty] * 5, *[np.empty(1)] * 4, 1, 1, 1, 1, 1)
     with pytest.raises(ValueError, match="margins: sizes"):
         compiled.kernels.margins(empty, np.empty(1), 1, 2)
-    single, seen = np.zeros(1, dtype=np.float32), np.ones(1, dtype=bool)
-    weights, out = np.zeros(32, dtype=np.float32), np.zeros(1, dtype=np.float32)
-    chunk = np.ones(1, dtype=np.int8)  # there is only chunk 0
-    with pytest.raises(IndexError, match="part_contexts"):
-        compiled.kernels.part_contexts(single, single, single, single, number, seen, chunk, weights, out, 1, 1, 1, 1, 1)
-    with pytest.raises(IndexError, match="part_around"):
-        compiled.kernels.part_around(number + 1, seen, single, out, 1, 1, 1, 1)
+    single, yes = np.zeros(1, dtype=np.float32), np.ones(1, dtype=bool)
+    weights, bias = np.zeros(90, dtype=np.float32), np.zeros(1)
+
+    def ask(query=0.0, row=0, seen=True, chunk=0):
+        """One scene with one group, one chunk, one unit and one part."""
+        out, first = np.zeros(1), np.array([chunk], dtype=np.int8)
+        scene = (np.zeros(3), np.array([seen]), first, first, yes, single, single, single)
+        of_scene = (single, single, bias, yes, np.zeros(16 * 13, dtype=np.float32), bias)
+        query = np.array([query, 0.0, 0.0])
+        compiled.kernels.part_points(query, number + row, *scene, *of_scene, out, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0.0)
+
+    ask()
+    for wrong in ({"row": 1}, {"row": -1}, {"seen": False}, {"chunk": 1}, {"query": np.nan}, {"query": -np.nan}):
+        with pytest.raises(IndexError, match="part_points: a scene, a chunk or a seen group is not there"):
+            ask(**wrong)
+    with pytest.raises(IndexError, match="part_tokens"):
+        compiled.kernels.part_tokens(single, single, yes, number + 1, weights[:32], np.zeros(1, dtype=bool),
+                                     *(np.zeros(1, dtype=np.float32) for _ in range(3)), 1, 1, 1, 1, 1)  # fmt: skip

@@ -222,7 +222,7 @@ def test_no_proof_is_false_in_ten_thousand_episodes():
 
 def test_a_planted_fault_is_found(monkeypatch):
     monkeypatch.setattr(Stability, "_doubts", lambda self, played, rule: iter(()))
-    monkeypatch.setattr(Stability, "points_proven", lambda self, box, logits: np.ones(logits.shape[1], dtype=bool))
+    monkeypatch.setattr(Stability, "points_proven", lambda self, box, logits, margins: np.ones(len(logits), dtype=bool))
     assert false_proofs(range(8), 40)[2] > 0
 
 

@@ -282,6 +282,43 @@ def test_a_membrane_that_may_be_anywhere_proves_nothing():
     assert not stability.label_proven(box, np.array([[[90.0, 0.0, 0.0, 0.0]]] * 2)).any()
 
 
+def test_targets_with_the_same_best_class_share_their_fine_bounds():
+    _, stability, rng = setting(1)
+    box = make_box(*boxes(rng, b=5))
+    best = rng.integers(0, 4, (5, 9))
+    alone = [[stability._fine(box[[i]], best[i : i + 1, r : r + 1])[0, 0] for r in range(9)] for i in range(5)]
+    np.testing.assert_array_equal(stability._fine(box, best), alone)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_points_whose_margin_is_enough_would_be_proven_by_their_leads_too(seed):
+    _, stability, rng = setting(seed)
+    membrane, reach = boxes(rng)
+    logits = rng.normal(size=(400, 4)) * 10.0 ** rng.uniform(-5.0, 1.0, (400, 1))
+    quick = proven = 0
+    for i in range(len(membrane)):
+        box = make_box(membrane[i : i + 1], reach[i : i + 1])
+        found = stability.points_proven(box, logits, margin(logits))
+        np.testing.assert_array_equal(found, stability.points_proven(box, logits, np.zeros(400)))  # asks all leads
+        some = stability.points_proven(box, np.zeros((400, 4)), margin(logits))  # the margins alone
+        assert (found | ~some).all()
+        quick, proven = quick + some.sum(), proven + found.sum()
+    assert 0.5 * proven < quick < proven
+
+
+def test_some_logits_of_looks_are_those_of_all_looks_joined():
+    rng = np.random.default_rng(0)
+    empty = np.zeros(0)
+    looks = [
+        Look(t, np.arange(n), *[empty] * 7, rng.normal(size=(n, 2, 3)), *[empty] * 4)
+        for t, n in enumerate((5, 3, 2, 0, 1), start=1)
+    ]
+    whole = stability_module.joined(looks, "logits")
+    for at in ([], [0], [3, 4], [10], [0, 2, 5, 8, 9, 10], range(11)):
+        rows = np.array(at, dtype=np.intp)
+        np.testing.assert_array_equal(stability_module.logits_of(looks, rows), whole[rows])
+
+
 # The choice of chunk
 
 

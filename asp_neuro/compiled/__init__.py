@@ -9,7 +9,7 @@
     step           of model.mixer.Mixer.step, for few scenes
     layer          of heads.soft.fast.FastHead.observe, for few scenes
     statistics     of scenes.cloud_statistics._some
-    part_points, part_contexts, part_near, part_around    of tasks.parts
+    part_points, part_tokens, part_near    of tasks.parts
     margins        of grid.softmax.margin
 
 Both forms give the same bits; `tests/test_compiled.py` compares them. `kernels` is None, and numpy does the work, where
@@ -23,7 +23,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 13  # of kernels.c
+VERSION = 14  # of kernels.c
 SWITCH = "ASP_NEURO_COMPILED"
 
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 13 }; /* raise it, and that of __init__.py, when a function or its arguments change */
+enum { VERSION = 14 }; /* raise it, and that of __init__.py, when a function or its arguments change */
 enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_MOMENTS = 30, N_SHAPE = 59, STOREYS = 6 };
 
 /* On x86 there are several forms of what is heavy, and the best that runs is taken. */
@@ -28,7 +28,7 @@ enum { LANES = 16, BLOCK = 12, POINT_BITS = 13, FEW = 128, N_DESCRIPTOR = 8, N_M
 
 static inline __attribute__((always_inline)) double exp_of(double x) {
     double held = x < -60.0 ? -60.0 : x, whole = rint(held * 1.4426950408889634), out;
-    int64_t exponent = (int64_t)whole + 1023;
+    int64_t exponent = (int32_t)whole + 1023;
     double scale;
     held -= whole * 6.93147180369123816490e-01;
     held -= whole * 1.90821492927058770002e-10;
@@ -310,17 +310,20 @@ static inline __attribute__((always_inline)) float byte_of(float x) {
 #define TARGET FUSED
 #define BYTES 16
 #define ROWS 2
+#define PANELS 1
 #include "through.h"
 #ifdef X86
 #define NAME(x) x##_fma
 #define TARGET FUSED __attribute__((target("avx2,fma")))
 #define BYTES 32
 #define ROWS 6
+#define PANELS 1
 #include "through.h"
 #define NAME(x) x##_avx512
 #define TARGET FUSED __attribute__((target("avx512f")))
 #define BYTES 64
 #define ROWS 8
+#define PANELS 2
 #include "through.h"
 #endif
 
@@ -342,11 +345,8 @@ static void choose_processor(void) {
 
 /* inner += floor(told) * scale, then to a byte: [width] */
 FOR_EACH_PROCESSOR
-static void add_geometry(float *inner, const float *told, const float *scale, int64_t width) {
-    for (int64_t c = 0; c < width; c++) {
-        float whole = (float)(int32_t)told[c], sum = inner[c] + (whole - (whole > told[c])) * scale[c];
-        inner[c] = (float)(int32_t)(sum < 0.0f ? 0.0f : sum > 255.0f ? 255.0f : sum);
-    }
+static void add_geometry(float *restrict inner, const float *restrict told, const float *restrict scale, int64_t width) {
+    for (int64_t c = 0; c < width; c++) inner[c] = byte_of(inner[c] + floored_of(told[c]) * scale[c]);
 }
 
 static float moment(double x) {
@@ -976,31 +976,57 @@ static PyObject *alone(PyObject *self, PyObject *args) {
 enum { POINTS = 24, N_FEATURE = 8 };
 static const double NEARBY = 1e-4 * 16384.0 * 16384.0, DISTANCE_HALF = 0.2 * 16384.0, OFFSET_MAX = 6552.0;
 
-/* Squared distances [G] of a point to the centres, three rows of G. */
-FOR_EACH_PROCESSOR
-static void squares_of(const double *query, const double *centre, int64_t G, double *restrict square) {
+/* A group's key is its squared distance, a whole number below 2^34, times `pitch`, a power of two, and its number: the
+   least key is the nearest group, of equals the first. Keys are not negative, so their bits are in the same order. */
+typedef int64_t Bits __attribute__((may_alias));
+
+static double pitch_of(int64_t G) {
+    double pitch = 1.0;
+    while (pitch < (double)G) pitch *= 2.0;
+    return pitch;
+}
+
+/* Keys [G] of the groups for a point; centres are three rows of G. */
+static inline __attribute__((always_inline)) void keys_of(const double *query, const double *centre, int64_t G,
+                                                          double pitch, double *restrict key) {
     for (int64_t g = 0; g < G; g++) {
         double x = query[0] - centre[g], y = query[1] - centre[G + g], z = query[2] - centre[2 * G + g];
-        square[g] = x * x + y * y + z * z;
+        key[g] = (x * x + y * y + z * z) * pitch + (double)(int32_t)g;
     }
 }
 
-/* The three nearest seen groups, their weights, and the features of a point. */
-static void heard_of(const double *query, const double *centre, const uint8_t *seen, int64_t G, const double *square,
-                     int64_t *group, float *weight, float *feature) {
-    double least = INFINITY, found[3] = {INFINITY, INFINITY, INFINITY}, pull[3], share[3];
-    int64_t own = 0;
-    group[0] = group[1] = group[2] = 0;
-    for (int64_t g = 0; g < G; g++) {
-        double far = square[g];
-        if (far < least) least = far, own = g;
-        if (!(far < found[2]) || !seen[g]) continue;
-        int at = far < found[0] ? 0 : far < found[1] ? 1 : 2;
-        for (int k = 2; k > at; k--) found[k] = found[k - 1], group[k] = group[k - 1];
-        found[at] = far, group[at] = g;
+/* The least key: its group, -1 for none, and its squared distance. */
+static inline __attribute__((always_inline)) int64_t nearest_of(const double *key, int64_t G, double pitch, double *square) {
+    const Bits *bits = (const Bits *)key;
+    int64_t least = INT64_MAX;
+    double found;
+    for (int64_t g = 0; g < G; g++) least = bits[g] < least ? bits[g] : least;
+    memcpy(&found, &least, sizeof found);
+    *square = floor(found / pitch);
+    return found < INFINITY && found - *square * pitch < (double)G ? (int64_t)(found - *square * pitch) : -1;
+}
+
+/* The nearest group of all, and the three nearest seen ones (`away`: 0, inf of the others) with squared distances. */
+FOR_EACH_PROCESSOR
+static int64_t nearest_groups(const double *query, const double *centre, const double *away, int64_t G, double pitch,
+                              double *restrict key, int64_t *group, double *square) {
+    keys_of(query, centre, G, pitch, key);
+    int64_t own = nearest_of(key, G, pitch, square);
+    for (int64_t g = 0; g < G; g++) key[g] += away[g];
+    for (int k = 0; k < 3; k++) {
+        group[k] = nearest_of(key, G, pitch, square + k);
+        if (group[k] < 0) group[k] = group[0]; /* there is none: it will weigh nothing */
+        else key[group[k]] = INFINITY;
     }
-    for (int k = 0; k < 3; k++) pull[k] = 1.0 / (found[k] + NEARBY);
-    double total = pull[0] + pull[1] + pull[2], far = sqrt(found[0]);
+    return own;
+}
+
+/* The weights of three groups at squared distances, nearest first, and the features of a point. */
+static void heard_of(const double *query, const double *centre, int64_t G, const int64_t *group, const double *square,
+                     int observed, float *weight, float *feature) {
+    double pull[3], share[3];
+    for (int k = 0; k < 3; k++) pull[k] = 1.0 / (square[k] + NEARBY);
+    double total = pull[0] + pull[1] + pull[2], far = sqrt(square[0]);
     for (int k = 1; k < 3; k++) share[k] = rint(pull[k] / total * 4096.0);
     share[0] = 4096.0 - share[1] - share[2];
     for (int k = 0; k < 3; k++) {
@@ -1011,7 +1037,7 @@ static void heard_of(const double *query, const double *centre, const uint8_t *s
         feature[3 + k] = (float)floor(apart * 0.25 + 0.5);
     }
     feature[6] = (float)rint(far / (far + DISTANCE_HALF) * 2048.0);
-    feature[7] = seen[own] ? 2048.0f : 0.0f;
+    feature[7] = observed ? 2048.0f : 0.0f;
 }
 
 /* Of the parts [n] that are a scene's own: the panels [first, last) that hold them. */
@@ -1023,66 +1049,6 @@ static void own_panels(const uint8_t *own, int64_t n, int64_t *first, int64_t *l
     *last = up_to_lanes(*last);
 }
 
-/* part_points(queries f8 [b, q, 3], centres f8 [b, 3, G], seen b1 [b, G], context f4 [b, G, h], table f4 [b, h],
-               said f8 [b, n], own b1 [b, n], weights f4 (position, hidden, its bias, offset), bias f8 [n],
-               out f8 [b, q, n], b, q, G, h, n, never) */
-static PyObject *part_points(PyObject *self, PyObject *args) {
-    Py_buffer in[9], out;
-    Py_ssize_t b, q, G, h, n;
-    double never;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*w*nnnnnd", in, in + 1, in + 2, in + 3, in + 4, in + 5, in + 6,
-                          in + 7, in + 8, &out, &b, &q, &G, &h, &n, &never))
-        return NULL;
-    int64_t H = up_to_lanes(h), N = up_to_lanes(n);
-    int fits = in[0].len == 24 * b * q && in[1].len == 24 * b * G && in[2].len == b * G && in[3].len == 4 * b * G * h &&
-               in[4].len == 4 * b * h && in[5].len == 8 * b * n && in[6].len == b * n &&
-               in[7].len == 4 * (N_FEATURE * H + h * H + H + h * N) && in[8].len == 8 * n && out.len == 8 * b * q * n && G >= 1;
-    float *room = fits ? malloc((size_t)(POINTS * (N_FEATURE + 3 * H + N) + 2 * G) * sizeof *room) : NULL;
-    if (room) {
-        const float *at = in[7].buf, *rest = room + 2 * G;
-        Map position = {N_FEATURE, H, NULL, NULL}, hidden = {h, H, NULL, NULL}, offset = {h, N, NULL, NULL};
-        position.weight = take(&at, N_FEATURE * H);
-        hidden.weight = take(&at, h * H);
-        hidden.bias = take(&at, H);
-        offset.weight = take(&at, h * N);
-        float *feature = (float *)take(&rest, POINTS * N_FEATURE), *x = (float *)take(&rest, POINTS * H);
-        float *placed = (float *)take(&rest, POINTS * H), *y = (float *)take(&rest, POINTS * H), *told = (float *)rest;
-        for (int64_t i = 0, some; i < b * q; i += some) {
-            int64_t s = i / q, group[POINTS][3], first, last;
-            const double *query = (const double *)in[0].buf + 3 * i, *centre = (const double *)in[1].buf + 3 * s * G;
-            const float *context = (const float *)in[3].buf + s * G * h;
-            const uint8_t *own = (const uint8_t *)in[6].buf + s * n;
-            const double *said = (const double *)in[5].buf + s * n, *bias = in[8].buf;
-            float weight[POINTS][3];
-            some = (s + 1) * q - i < POINTS ? (s + 1) * q - i : POINTS;
-            for (int64_t j = 0; j < some; j++) {
-                squares_of(query + 3 * j, centre, G, (double *)room);
-                heard_of(query + 3 * j, centre, (const uint8_t *)in[2].buf + s * G, G, (double *)room, group[j], weight[j],
-                         feature + j * N_FEATURE);
-            }
-            through(&position, feature, N_FEATURE, some, AS_IT_IS, placed, H);
-            for (int64_t j = 0; j < some; j++) {
-                const float *near[3] = {context + group[j][0] * h, context + group[j][1] * h, context + group[j][2] * h};
-                point_input(near, weight[j], placed + j * H, (const float *)in[4].buf + s * h, h, x + j * H);
-            }
-            through(&hidden, x, H, some, TO_BYTE, y, H);
-            own_panels(own, n, &first, &last);
-            Map part = {h, last - first, offset.weight + first * h, NULL};
-            through(&part, y, H, some, AS_IT_IS, told + first, N);
-            for (int64_t j = 0; j < some; j++)
-                for (int64_t k = 0; k < n; k++)
-                    ((double *)out.buf)[(i + j) * n + k] = own[k] ? (double)told[j * N + k] + bias[k] + said[k] : never;
-        }
-    }
-    int done = room != NULL;
-    free(room);
-    for (int i = 0; i < 9; i++) PyBuffer_Release(in + i);
-    PyBuffer_Release(&out);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "part_points: sizes do not fit");
-    if (!done) return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
-
 FOR_EACH_PROCESSOR
 static void to_context(const float *x, int64_t h, float *restrict out) {
     for (int64_t i = 0; i < h; i++) {
@@ -1092,48 +1058,126 @@ static void to_context(const float *x, int64_t h, float *restrict out) {
     }
 }
 
-/* part_contexts(token f4, around f4 [n, G, h], chunk f4 [n, M, h], base f4 [b, h], rows i8 [b], seen b1 [b, G],
-                 own i1 [b, G], weights f4 (context, its bias), out f4 [b, G, h], n, b, G, M, h): of seen groups */
-static PyObject *part_contexts(PyObject *self, PyObject *args) {
-    Py_buffer in[8], out;
-    Py_ssize_t n, b, G, M, h;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*w*nnnnn", in, in + 1, in + 2, in + 3, in + 4, in + 5, in + 6, in + 7,
-                          &out, &n, &b, &G, &M, &h))
+/* What one scene's groups have to say; contexts [G, h] are made when a point first asks for them. */
+typedef struct {
+    int64_t G, h, H;
+    const float *token, *around, *chunk, *base;
+    const int8_t *first, *second;
+    const uint8_t *visited;
+    float *context;
+    uint8_t *made;
+} Groups;
+
+/* The contexts of n groups, no matter how often one is named; `room` is for 2 POINTS rows of H. */
+static void make_contexts(const Groups *scene, const Map *map, const int64_t *group, int64_t n, float *room) {
+    float *x = room, *said = room + POINTS * scene->H;
+    int64_t number[POINTS], some = 0, h = scene->h;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t g = group[i];
+        if (!scene->made[g]) {
+            int64_t own = scene->visited[scene->first[g]] || scene->second[g] < 0 ? scene->first[g] : scene->second[g];
+            context_input(scene->token + g * h, scene->around + g * h, scene->chunk + own * h, scene->base, h,
+                          x + some * scene->H);
+            scene->made[g] = 1, number[some++] = g;
+        }
+        if (some == POINTS || (some && i == n - 1)) {
+            through(map, x, scene->H, some, AS_IT_IS, said, scene->H);
+            while (some--) to_context(said + some * scene->H, h, scene->context + number[some] * h);
+            some = 0;
+        }
+    }
+}
+
+/* part_points(queries f8 [b, q, 3], rows i8 [b]; of n scenes: centres f8 [n, 3, G], seen b1 [n, G], first i1, second i1
+               [n, G], visited b1 [n, M], token f4, around f4 [n, G, h], chunk f4 [n, M, h]; base f4 [b, h], table f4
+               [b, h], said f8 [b, parts], own b1 [b, parts], weights f4 (context, its bias, position, hidden, its bias,
+               offset), bias f8 [parts], out f8 [b, R, C], n, b, q, G, M, h, parts, R, C, never): out[:, :q, :parts] */
+static PyObject *part_points(PyObject *self, PyObject *args) {
+    Py_buffer in[16], out;
+    Py_ssize_t n, b, q, G, M, h, parts, R, C;
+    double never;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*y*y*y*y*y*y*y*w*nnnnnnnnnd", in, in + 1, in + 2, in + 3, in + 4, in + 5,
+                          in + 6, in + 7, in + 8, in + 9, in + 10, in + 11, in + 12, in + 13, in + 14, in + 15, &out, &n, &b,
+                          &q, &G, &M, &h, &parts, &R, &C, &never))
         return NULL;
-    int64_t H = up_to_lanes(h);
-    int fits = in[0].len == 4 * n * G * h && in[1].len == in[0].len && in[2].len == 4 * n * M * h && in[3].len == 4 * b * h &&
-               in[4].len == 8 * b && in[5].len == b * G && in[6].len == b * G && in[7].len == 4 * (h * H + H) &&
-               out.len == 4 * b * G * h;
-    float *room = fits ? malloc((size_t)(2 * POINTS * H) * sizeof *room) : NULL;
+    int64_t H = up_to_lanes(h), N = up_to_lanes(parts);
+    int fits = in[0].len == 24 * b * q && in[1].len == 8 * b && in[2].len == 24 * n * G && in[3].len == n * G &&
+               in[4].len == n * G && in[5].len == n * G && in[6].len == n * M && in[7].len == 4 * n * G * h &&
+               in[8].len == in[7].len && in[9].len == 4 * n * M * h && in[10].len == 4 * b * h && in[11].len == 4 * b * h &&
+               in[12].len == 8 * b * parts && in[13].len == b * parts && in[15].len == 8 * parts && G >= 1 &&
+               in[14].len == 4 * (h * H + H + N_FEATURE * H + h * H + H + h * N) && out.len == 8 * b * R * C && q <= R &&
+               parts <= C;
+    int64_t n_room = 4 * G + POINTS * (N_FEATURE + 5 * H + N) + G * h;
+    float *room = fits ? malloc((size_t)n_room * sizeof *room + (size_t)G) : NULL;
     int within = room != NULL;
-    if (within) {
-        Map map = {h, H, in[7].buf, (const float *)in[7].buf + h * H};
-        float *x = room, *said = room + POINTS * H;
-        int64_t number[POINTS], some = 0;
-        for (int64_t i = 0; within && i < b * G; i++) {
-            int64_t s = ((const int64_t *)in[4].buf)[i / G], own = ((const int8_t *)in[6].buf)[i];
-            if (((const uint8_t *)in[5].buf)[i]) {
-                within = s >= 0 && s < n && own >= 0 && own < M;
-                if (!within) break;
-                int64_t at = (s * G + i % G) * h;
-                context_input((const float *)in[0].buf + at, (const float *)in[1].buf + at,
-                              (const float *)in[2].buf + (s * M + own) * h, (const float *)in[3].buf + i / G * h, h, x + some * H);
-                number[some++] = i;
+    if (room) {
+        const float *at = in[14].buf, *rest = room + 4 * G;
+        Map context = {h, H, NULL, NULL}, position = {N_FEATURE, H, NULL, NULL}, hidden = {h, H, NULL, NULL};
+        context.weight = take(&at, h * H);
+        context.bias = take(&at, H);
+        position.weight = take(&at, N_FEATURE * H);
+        hidden.weight = take(&at, h * H);
+        hidden.bias = take(&at, H);
+        double *key = (double *)room, *away = key + G, pitch = pitch_of(G);
+        float *feature = (float *)take(&rest, POINTS * N_FEATURE), *x = (float *)take(&rest, POINTS * H);
+        float *placed = (float *)take(&rest, POINTS * H), *y = (float *)take(&rest, POINTS * H);
+        float *told = (float *)take(&rest, POINTS * N), *spare = (float *)take(&rest, 2 * POINTS * H);
+        Groups scene = {.G = G, .h = h, .H = H, .context = (float *)take(&rest, G * h), .made = (uint8_t *)rest};
+        for (int64_t i = 0; within && i < b; i++) {
+            int64_t s = ((const int64_t *)in[1].buf)[i], first, last;
+            if (!(within = s >= 0 && s < n)) break;
+            const double *query = (const double *)in[0].buf + 3 * i * q, *centre = (const double *)in[2].buf + 3 * s * G;
+            const double *said = (const double *)in[12].buf + i * parts, *bias = in[15].buf;
+            const uint8_t *seen = (const uint8_t *)in[3].buf + s * G, *own = (const uint8_t *)in[13].buf + i * parts;
+            scene.first = (const int8_t *)in[4].buf + s * G, scene.second = (const int8_t *)in[5].buf + s * G;
+            scene.visited = (const uint8_t *)in[6].buf + s * M, scene.token = (const float *)in[7].buf + s * G * h;
+            scene.around = (const float *)in[8].buf + s * G * h, scene.chunk = (const float *)in[9].buf + s * M * h;
+            scene.base = (const float *)in[10].buf + i * h;
+            memset(scene.made, 0, (size_t)G);
+            for (int64_t g = 0; g < G; g++) {
+                away[g] = seen[g] ? 0.0 : INFINITY;
+                within &= scene.first[g] >= 0 && scene.first[g] < M && scene.second[g] < M;
             }
-            if (some == POINTS || (some && i == b * G - 1)) {
-                through(&map, x, H, some, AS_IT_IS, said, H);
-                while (some--) to_context(said + some * H, h, (float *)out.buf + number[some] * h);
-                some = 0;
+            if (!within) break;
+            own_panels(own, parts, &first, &last);
+            Map offset = {h, last - first, at + first * h, NULL};
+            for (int64_t start = 0, some; start < q; start += some, query += 3 * some) {
+                int64_t group[POINTS][3];
+                float weight[POINTS][3];
+                some = q - start < POINTS ? q - start : POINTS;
+                for (int64_t j = 0; j < some; j++) {
+                    double square[3];
+                    int64_t nearest = nearest_groups(query + 3 * j, centre, away, G, pitch, key, group[j], square);
+                    within = nearest >= 0 && group[j][0] >= 0;
+                    if (!within) break;
+                    heard_of(query + 3 * j, centre, G, group[j], square, seen[nearest], weight[j], feature + j * N_FEATURE);
+                }
+                if (!within) break;
+                make_contexts(&scene, &context, group[0], 3 * some, spare);
+                through(&position, feature, N_FEATURE, some, AS_IT_IS, placed, H);
+                for (int64_t j = 0; j < some; j++) {
+                    const float *near[3];
+                    for (int k = 0; k < 3; k++) near[k] = scene.context + group[j][k] * h;
+                    point_input(near, weight[j], placed + j * H, (const float *)in[11].buf + i * h, h, x + j * H);
+                }
+                through(&hidden, x, H, some, TO_BYTE, y, H);
+                through(&offset, y, H, some, AS_IT_IS, told + first, N);
+                for (int64_t j = 0; j < some; j++) {
+                    double *to = (double *)out.buf + (i * R + start + j) * C;
+                    for (int64_t k = 0; k < parts; k++) to[k] = never;
+                    for (int64_t k = first; k < last && k < parts; k++)
+                        if (own[k]) to[k] = (double)told[j * N + k] + bias[k] + said[k];
+                }
             }
         }
     }
     int done = room != NULL;
     free(room);
-    for (int i = 0; i < 8; i++) PyBuffer_Release(in + i);
+    for (int i = 0; i < 16; i++) PyBuffer_Release(in + i);
     PyBuffer_Release(&out);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "part_contexts: sizes do not fit");
+    if (!fits) return PyErr_Format(PyExc_ValueError, "part_points: sizes do not fit");
     if (!done) return PyErr_NoMemory();
-    if (!within) return PyErr_Format(PyExc_IndexError, "part_contexts: a scene or a chunk is not there");
+    if (!within) return PyErr_Format(PyExc_IndexError, "part_points: a scene, a chunk or a seen group is not there");
     Py_RETURN_NONE;
 }
 
@@ -1142,24 +1186,68 @@ static void larger_of(float *restrict a, const float *restrict b, int64_t h) {
     for (int64_t i = 0; i < h; i++) a[i] = b[i] > a[i] ? b[i] : a[i];
 }
 
-/* part_around(near i8 [n, G, k], new b1 [n, G], spoken f4 [n, G, h], around f4 [n, G, h], n, G, k, h): what groups hear
-   of new neighbours */
-static PyObject *part_around(PyObject *self, PyObject *args) {
-    Py_buffer near, new, spoken, around;
-    Py_ssize_t n, G, k, h;
-    if (!PyArg_ParseTuple(args, "y*y*y*w*nnnn", &near, &new, &spoken, &around, &n, &G, &k, &h)) return NULL;
-    int fits = near.len == 8 * n * G * k && new.len == n * G && spoken.len == 4 * n * G * h && around.len == spoken.len;
-    int within = fits;
-    for (int64_t i = 0; within && i < n * G * k; i++) {
-        int64_t other = ((const int64_t *)near.buf)[i], scene = i / (G * k) * G;
-        within = other >= 0 && other < G;
-        if (within && ((const uint8_t *)new.buf)[scene + other])
-            larger_of((float *)around.buf + i / k * h, (const float *)spoken.buf + (scene + other) * h, h);
+FOR_EACH_PROCESSOR
+static void to_bytes(const float *restrict x, const float *restrict bias, int64_t w, float *restrict out) {
+    for (int64_t i = 0; i < w; i++) out[i] = byte_of(x[i] + bias[i]);
+}
+
+/* part_tokens(tokens f4 [n, G, w], bias f4 [w], known b1 [n, G], near i8 [n, G, k], weights f4 (own, spoken), done b1
+               [n, G], token f4, spoken f4, around f4 [n, G, h], n, G, w, k, h): what groups that are known and not done
+               give to contexts, and what others hear of them */
+static PyObject *part_tokens(PyObject *self, PyObject *args) {
+    Py_buffer in[5], out[4];
+    Py_ssize_t n, G, w, k, h;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*w*w*w*w*nnnnn", in, in + 1, in + 2, in + 3, in + 4, out, out + 1, out + 2, out + 3,
+                          &n, &G, &w, &k, &h))
+        return NULL;
+    int64_t H = up_to_lanes(h), size = 4 * n * G * h, some = 0, number[POINTS];
+    int fits = in[0].len == 4 * n * G * w && in[1].len == 4 * w && in[2].len == n * G && in[3].len == 8 * n * G * k &&
+               in[4].len == 8 * w * H && out[0].len == n * G && out[1].len == size && out[2].len == size && out[3].len == size;
+    float *room = fits ? malloc((size_t)(POINTS * (w + H)) * sizeof *room) : NULL, *said = room + POINTS * w;
+    uint8_t *new = fits ? calloc((size_t)(n * G + 1), 1) : NULL, *done = out[0].buf;
+    int within = room && new;
+    for (int64_t i = 0; room && new && i < n * G; i++) {
+        if (((const uint8_t *)in[2].buf)[i] && !done[i]) {
+            to_bytes((const float *)in[0].buf + i * w, in[1].buf, w, room + some * w);
+            new[i] = done[i] = 1, number[some++] = i;
+        }
+        if (some < POINTS && i < n * G - 1) continue;
+        for (int which = 0; some && which < 2; which++) {
+            Map map = {w, H, (const float *)in[4].buf + which * w * H, NULL};
+            through(&map, room, w, some, AS_IT_IS, said, H);
+            for (int64_t j = 0; j < some; j++)
+                memcpy((float *)out[1 + which].buf + number[j] * h, said + j * H, (size_t)h * sizeof *said);
+        }
+        some = 0;
     }
-    PyBuffer_Release(&near), PyBuffer_Release(&new), PyBuffer_Release(&spoken), PyBuffer_Release(&around);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "part_around: sizes do not fit");
-    if (!within) return PyErr_Format(PyExc_IndexError, "part_around: a neighbour is not there");
+    for (int64_t s = 0; within && s < n; s++) {
+        const int64_t *near = (const int64_t *)in[3].buf + s * G * k;
+        if (!memchr(new + s * G, 1, (size_t)G)) continue;
+        for (int64_t i = 0; within && i < G * k; i++) {
+            within = near[i] >= 0 && near[i] < G;
+            if (within && new[s * G + near[i]])
+                larger_of((float *)out[3].buf + (s * G + i / k) * h, (const float *)out[2].buf + (s * G + near[i]) * h, h);
+        }
+    }
+    int had = room && new;
+    free(room), free(new);
+    for (int i = 0; i < 5; i++) PyBuffer_Release(in + i);
+    for (int i = 0; i < 4; i++) PyBuffer_Release(out + i);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "part_tokens: sizes do not fit");
+    if (!had) return PyErr_NoMemory();
+    if (!within) return PyErr_Format(PyExc_IndexError, "part_tokens: a neighbour is not there");
     Py_RETURN_NONE;
+}
+
+FOR_EACH_PROCESSOR
+static void nearest_to(const double *centre, int64_t g, int64_t G, double pitch, double *restrict key, int64_t k,
+                       int64_t *out) {
+    double own[3] = {centre[g], centre[G + g], centre[2 * G + g]}, square;
+    keys_of(own, centre, G, pitch, key);
+    for (int64_t i = 0; i < k; i++) {
+        out[i] = i ? nearest_of(key, G, pitch, &square) : g;
+        if (out[i] >= 0) key[out[i]] = INFINITY;
+    }
 }
 
 /* part_near(centres f8 [n, 3, G], near i8 [n, G, k], n, G, k): the k nearest groups of each, itself first */
@@ -1168,27 +1256,29 @@ static PyObject *part_near(PyObject *self, PyObject *args) {
     Py_ssize_t n, G, k;
     if (!PyArg_ParseTuple(args, "y*w*nnn", &centres, &near, &n, &G, &k)) return NULL;
     int fits = centres.len == 24 * n * G && near.len == 8 * n * G * k && k >= 1 && k <= G;
-    double *square = fits ? malloc((size_t)(G + k) * sizeof *square) : NULL;
-    for (int64_t i = 0; square && i < n * G; i++) {
-        const double *centre = (const double *)centres.buf + i / G * 3 * G;
-        const double own[3] = {centre[i % G], centre[G + i % G], centre[2 * G + i % G]};
-        int64_t *to = (int64_t *)near.buf + i * k, count = 0;
-        double *found = square + G;
-        squares_of(own, centre, G, square);
-        square[i % G] = -1.0;
-        for (int64_t g = 0; g < G; g++) {
-            if (count == k && !(square[g] < found[k - 1])) continue;
-            int64_t at = count < k ? count++ : k - 1;
-            for (; at > 0 && square[g] < found[at - 1]; at--) found[at] = found[at - 1], to[at] = to[at - 1];
-            found[at] = square[g], to[at] = g;
-        }
-    }
-    int done = square != NULL;
-    free(square);
+    double *key = fits ? malloc((size_t)G * sizeof *key) : NULL;
+    for (int64_t i = 0; key && i < n * G; i++)
+        nearest_to((const double *)centres.buf + i / G * 3 * G, i % G, G, pitch_of(G), key, k, (int64_t *)near.buf + i * k);
+    int done = key != NULL;
+    free(key);
     PyBuffer_Release(&centres), PyBuffer_Release(&near);
     if (!fits) return PyErr_Format(PyExc_ValueError, "part_near: sizes do not fit");
     if (!done) return PyErr_NoMemory();
     Py_RETURN_NONE;
+}
+
+/* The largest of n numbers, by their bits in the order of whole numbers; whether all are finite. */
+FOR_EACH_PROCESSOR
+static int largest_of(const double *x, int64_t n, double *out) {
+    const Bits *bits = (const Bits *)x;
+    int64_t best = INT64_MIN, farthest = 0;
+    for (int64_t c = 0; c < n; c++) {
+        int64_t size = bits[c] & INT64_MAX, order = bits[c] < 0 ? -size : size;
+        best = order > best ? order : best, farthest = size > farthest ? size : farthest;
+    }
+    best = best < 0 ? -best | INT64_MIN : best;
+    memcpy(out, &best, sizeof best);
+    return farthest < INT64_C(0x7ff0000000000000);
 }
 
 /* margins(logits f8 [n, C], out f8 [n], n, C): the twin is grid.softmax.margin; an exponential below 2^-41 counts 0 */
@@ -1197,22 +1287,28 @@ static PyObject *margins(PyObject *self, PyObject *args) {
     Py_ssize_t n, C;
     if (!PyArg_ParseTuple(args, "y*w*nn", &logits, &out, &n, &C)) return NULL;
     int fits = logits.len == 8 * n * C && out.len == 8 * n && C >= 2, finite = 1;
-    for (int64_t r = 0; fits && r < n; r++) {
+    double *near = fits ? malloc((size_t)C * sizeof *near) : NULL; /* logits that count, less the best */
+    for (int64_t r = 0; near && finite && r < n; r++) {
         const double *x = (const double *)logits.buf + r * C;
-        double best = x[0], second = -INFINITY, sum = 0.0;
-        for (int64_t c = 0; c < C; c++) finite &= x[c] - x[c] == 0.0;
-        for (int64_t c = 1; c < C; c++) {
-            if (x[c] > best) second = best, best = x[c];
-            else if (x[c] > second) second = x[c];
+        double best, second = -60.0, sum = 0.0;
+        int64_t count = 0, leaders = 0;
+        finite = largest_of(x, C, &best);
+        for (int64_t c = 0; c < C; c++) near[count] = x[c] - best, count += x[c] - best > -40.0;
+        for (int64_t c = 0; c < count; c++) {
+            sum += rint(exp_of(near[c]) * 1099511627776.0);
+            if (near[c] == 0.0) leaders++;
+            else if (near[c] > second) second = near[c];
         }
-        for (int64_t c = 0; c < C; c++)
-            if (x[c] - best > -40.0) sum += rint(exp_of(x[c] - best) * 1099511627776.0);
-        double runner_up = rint(exp_of(second - best) * 1099511627776.0) * (1.0 / 1099511627776.0);
+        if (leaders > 1) second = 0.0;
+        double runner_up = rint(exp_of(second) * 1099511627776.0) * (1.0 / 1099511627776.0);
         double gap = (1.0 - runner_up) / (sum * (1.0 / 1099511627776.0));
         ((double *)out.buf)[r] = rint(gap * 1073741824.0) * (1.0 / 1073741824.0);
     }
+    int done = near != NULL;
+    free(near);
     PyBuffer_Release(&logits), PyBuffer_Release(&out);
     if (!fits) return PyErr_Format(PyExc_ValueError, "margins: sizes do not fit");
+    if (!done) return PyErr_NoMemory();
     return PyBool_FromLong(finite);
 }
 
@@ -1229,9 +1325,8 @@ static PyMethodDef methods[] = {
     {"descriptors", descriptors, METH_VARARGS, NULL},
     {"embed", embed, METH_VARARGS, NULL},
     {"part_points", part_points, METH_VARARGS, NULL},
-    {"part_contexts", part_contexts, METH_VARARGS, NULL},
+    {"part_tokens", part_tokens, METH_VARARGS, NULL},
     {"part_near", part_near, METH_VARARGS, NULL},
-    {"part_around", part_around, METH_VARARGS, NULL},
     {"margins", margins, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

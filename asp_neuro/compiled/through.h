@@ -1,7 +1,7 @@
 /* Rows through a map, and what is added before one, for one kind of processor; kernels.c includes this once for each, with
 
        NAME(x)    x with the processor's name        TARGET    what the compiler is told about it
-       BYTES      of a vector                        ROWS      that are held in registers at once */
+       BYTES      of a vector                        ROWS, PANELS    whose sums are held in registers at once */
 
 typedef float NAME(vec) __attribute__((vector_size(BYTES), aligned(4), may_alias));
 typedef int32_t NAME(ivec) __attribute__((vector_size(BYTES), aligned(4), may_alias));
@@ -25,38 +25,46 @@ TARGET static inline __attribute__((always_inline)) VEC NAME(to_byte)(VEC x) {
     return NAME(floored)(-NAME(larger)(-NAME(larger)(x, (VEC){0}), least));
 }
 
+/* The panels from column c on, `panels` of them at once: a number that is read serves them all. */
+TARGET static inline __attribute__((always_inline)) void NAME(through_panels)(const Map *map, const float *x,
+                                                                              int64_t stride, int64_t n, int then, float *out,
+                                                                              int64_t out_stride, int64_t c, const int panels) {
+    const float *panel = map->weight + c * map->n_in;
+    VEC bias[PANELS * PARTS], most[PANELS * PARTS];
+    for (int v = 0; v < panels * PARTS; v++) {
+        bias[v] = map->bias ? *(const VEC *)(map->bias + c + v * EACH) : (VEC){0};
+        most[v] = (VEC){0} - 1e30f;
+    }
+    for (int64_t r = 0; r < n; r += ROWS) {
+        const float *row[ROWS];
+        VEC sum[ROWS][PANELS * PARTS];
+        for (int j = 0; j < ROWS; j++) {
+            row[j] = x + (r + j < n ? r + j : n - 1) * stride;
+            for (int v = 0; v < panels * PARTS; v++) sum[j][v] = (VEC){0};
+        }
+        for (int64_t i = 0; i < map->n_in; i++)
+            for (int v = 0; v < panels * PARTS; v++) {
+                VEC weight = *(const VEC *)(panel + (v / PARTS * map->n_in + i) * LANES + v % PARTS * EACH);
+                for (int j = 0; j < ROWS; j++) sum[j][v] += row[j][i] * weight;
+            }
+        for (int j = 0; j < ROWS; j++)
+            for (int v = 0; v < panels * PARTS; v++) {
+                VEC *to = (VEC *)(out + (r + j) * out_stride + c + v * EACH);
+                if (then == LARGEST) most[v] = NAME(larger)(most[v], sum[j][v]);
+                else if (r + j < n && then == TO_BYTE) *to = NAME(to_byte)(sum[j][v] + bias[v]);
+                else if (r + j < n) *to = sum[j][v] + bias[v];
+            }
+    }
+    for (int v = 0; then == LARGEST && v < panels * PARTS; v++)
+        *(VEC *)(out + c + v * EACH) = NAME(to_byte)(most[v] + bias[v]);
+}
+
 TARGET static void NAME(through)(const Map *map, const float *x, int64_t stride, int64_t n, int then, float *out,
                                  int64_t out_stride) {
-    for (int64_t c = 0; c < map->width; c += LANES) {
-        const float *panel = map->weight + c * map->n_in;
-        VEC bias[PARTS], most[PARTS];
-        for (int v = 0; v < PARTS; v++) {
-            bias[v] = map->bias ? *(const VEC *)(map->bias + c + v * EACH) : (VEC){0};
-            most[v] = (VEC){0} - 1e30f;
-        }
-        for (int64_t r = 0; r < n; r += ROWS) {
-            const float *row[ROWS];
-            VEC sum[ROWS][PARTS];
-            for (int j = 0; j < ROWS; j++) {
-                row[j] = x + (r + j < n ? r + j : n - 1) * stride;
-                for (int v = 0; v < PARTS; v++) sum[j][v] = (VEC){0};
-            }
-            for (int64_t i = 0; i < map->n_in; i++) {
-                const VEC *weight = (const VEC *)(panel + i * LANES);
-                for (int j = 0; j < ROWS; j++)
-                    for (int v = 0; v < PARTS; v++) sum[j][v] += row[j][i] * weight[v];
-            }
-            for (int j = 0; j < ROWS; j++)
-                for (int v = 0; v < PARTS; v++) {
-                    VEC *to = (VEC *)(out + (r + j) * out_stride + c + v * EACH);
-                    if (then == LARGEST) most[v] = NAME(larger)(most[v], sum[j][v]);
-                    else if (r + j < n && then == TO_BYTE) *to = NAME(to_byte)(sum[j][v] + bias[v]);
-                    else if (r + j < n) *to = sum[j][v] + bias[v];
-                }
-        }
-        for (int v = 0; then == LARGEST && v < PARTS; v++)
-            *(VEC *)(out + c + v * EACH) = NAME(to_byte)(most[v] + bias[v]);
-    }
+    int64_t c = 0;
+    for (; c + PANELS * LANES <= map->width; c += PANELS * LANES)
+        NAME(through_panels)(map, x, stride, n, then, out, out_stride, c, PANELS);
+    for (; c < map->width; c += LANES) NAME(through_panels)(map, x, stride, n, then, out, out_stride, c, 1);
 }
 
 /* x = what is heard of three contexts, weighted, + placed + table, each rounded, in bytes: [h] */
@@ -89,6 +97,7 @@ TARGET static void NAME(context_input)(const float *token, const float *around, 
 #undef TARGET
 #undef BYTES
 #undef ROWS
+#undef PANELS
 #undef VEC
 #undef IVEC
 #undef EACH

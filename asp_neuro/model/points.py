@@ -125,12 +125,13 @@ def _answered(
     task, membrane = model.task, answer.membrane[None].astype(np.float64)
     assert isinstance(task, Parts)
     there = np.isfinite(asked).all(axis=1) if asked.dtype.kind == "f" else np.ones(len(asked), dtype=bool)
-    logits = task.points(model.belief(membrane)[0], view, row, asked[there], int(answer.label))[None]
+    logits = task.points(model.belief(membrane)[0], view, row, asked[there], int(answer.label))
     labels, gap = np.full(len(asked), NONE), np.zeros(len(asked))
-    labels[there], gap[there] = logits[0].argmax(axis=1), margin(logits)[0]
+    labels[there], gap[there] = logits.argmax(axis=1), margin(logits)
     proven = np.zeros(len(asked), dtype=bool)
     if answer.verdict is not None and answer.verdict.preserved:
-        proven[there] = stability.points_proven(stability.box(membrane, answer.observations), logits)
+        box = stability.box(membrane, answer.observations)
+        proven[there] = stability.points_proven(box, logits, gap[there])
     taken = [there & _above(gap, tau) for tau in (rule.mean, rule.each)]
     kept = {name: value for name, value in vars(answer).items() if name != "labels"}
     return PartAnswer(**kept, labels=labels, point_margins=gap, accepted=taken[0], accepted_each=taken[1],

@@ -193,14 +193,17 @@ class Stability:
         """Logits [b, R, C] -> [b] whether the exact run has the same best class for every target."""
         return self._settle(box, logits, lambda gap, reach: (gap > reach).all(axis=(1, 2)))
 
-    def points_proven(self, box: Box, logits: np.ndarray) -> np.ndarray:
-        """Logits [1, R, C] of one scene, classes from the first on -> [R] whether the exact run has the same best."""
-        n_classes = logits.shape[2]
+    def points_proven(self, box: Box, logits: np.ndarray, margins: np.ndarray) -> np.ndarray:
+        """Logits [R, C] of one scene, classes from the first on, and their margins [R] -> [R] whether the exact run has
+        the same best. A lead D has a margin of at most tanh(D / 2) <= D / 2: where that is enough, leads are not asked.
+        """
         if not (box.turn < HOPELESS).all():
-            return np.zeros(logits.shape[1], dtype=bool)
-        coarse = (bounded(box.turn) @ self.readout_bound.T + self.readout_rounding)[0, :n_classes]
-        best = logits[0].argmax(axis=1)
-        return np.asarray((leads(logits)[0] > coarse + coarse[best][:, None]).all(axis=1))
+            return np.zeros(len(logits), dtype=bool)
+        coarse = (bounded(box.turn) @ self.readout_bound.T + self.readout_rounding)[0, : logits.shape[1]]
+        proven = margins > coarse.max() + 2.0 * MARGIN_SLACK
+        left = logits[~proven]
+        proven[~proven] = (leads(left) > coarse + coarse[left.argmax(axis=1)][:, None]).all(axis=1)
+        return np.asarray(proven)
 
     def _settle(self, box: Box, logits: np.ndarray, test: Test) -> np.ndarray:
         """A test of leads and reaches [b, R, C]: with the coarse reach for all, with the fine one where that fails."""
@@ -215,12 +218,13 @@ class Stability:
         return proven
 
     def _fine(self, box: Box, best: np.ndarray) -> np.ndarray:
-        """Best classes [b, R] -> reaches [b, R, C] by (*)."""
-        n_targets, (n_classes, width) = best.shape[1], self.readout.shape
-        slope = self.readout[best][:, :, None, :] - self.readout  # [b, R, C, H]
-        pairs = np.repeat(np.arange(len(best)), n_targets * n_classes)
-        moved = change(box[pairs], slope.reshape(-1, width), 0.0).reshape(-1, n_targets, n_classes)
-        return moved + self.readout_rounding[best][..., None] + self.readout_rounding
+        """Best classes [b, R] -> reaches [b, R, C] by (*); targets of a scene with the same best class share them."""
+        n_classes, width = self.readout.shape
+        pairs, which = np.unique(np.arange(len(best))[:, None] * n_classes + best, return_inverse=True)
+        row, top = np.divmod(pairs, n_classes)
+        slope = self.readout[top][:, None, :] - self.readout  # [pairs, C, H]
+        moved = change(box[np.repeat(row, n_classes)], slope.reshape(-1, width), 0.0).reshape(-1, n_classes)
+        return moved[which.reshape(best.shape)] + self.readout_rounding[best][..., None] + self.readout_rounding
 
     def verdicts(self, played: Played, rule: ExitRule) -> list[Verdict | None]:
         """For each scene the first thing that is not proven; None if the head reported no hits."""
@@ -249,7 +253,7 @@ class Stability:
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Kinds of decision, and for each which of n looks at one scene are not proven; boxes only where they count."""
         looks = played.looks
-        done, margin, logits, membrane = (joined(looks, name) for name in ("done", "margin", "logits", "membrane"))
+        done, margin, membrane = (joined(looks, name) for name in ("done", "margin", "membrane"))
         quick = self.quick(int(t.max()))
         s = quick.sigma(deviation(membrane, self.model.belief.units), t)
         reach = quick.lead_reach(s, t)
@@ -259,15 +263,17 @@ class Stability:
 
         def exits(tau: float, at: np.ndarray) -> np.ndarray:
             left = at[~same_side(margin[at], tau, reach[at])]
-            return left[~self.exit_proven(box(left), logits[left], tau)] if left.size else left
+            return left[~self.exit_proven(box(left), logits_of(looks, left), tau)] if left.size else left
 
         if rule.tau is not None:
             yield "exit", exits(rule.tau, np.arange(len(t)))
         ends = done.nonzero()[0]
         if rule.kappa is not None:
             yield "exit", exits(rule.kappa, ends)
-        left = ends[~(np.minimum.reduce(runner_up(logits[ends]), axis=1) > reach[ends])]
-        yield "class", left[~self.label_proven(box(left), logits[left])] if left.size else left
+        logits = logits_of(looks, ends)
+        some = (~(np.minimum.reduce(runner_up(logits), axis=1) > reach[ends])).nonzero()[0]
+        left = ends[some]
+        yield "class", left[~self.label_proven(box(left), logits[some])] if left.size else left
         after = [look for look in looks if look.t > 1]
         if after and after[0].rivals is not None and self.model.spec.policy.sees_belief:  # else it rests on no membrane
             on = (~done).nonzero()[0]  # the choice after a look is recorded with the next one
@@ -285,6 +291,14 @@ def joined(looks: list[Look], name: str) -> np.ndarray:
     """One array of all looks, one after the other."""
     parts = [getattr(look, name) for look in looks]
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def logits_of(looks: list[Look], at: np.ndarray) -> np.ndarray:
+    """joined(looks, "logits")[at] for ascending numbers, without the rest."""
+    starts = np.cumsum([0, *(len(look.rows) for look in looks)])
+    cuts = at.searchsorted(starts).tolist()
+    some = zip(looks, starts, cuts, cuts[1:], strict=False)
+    return np.concatenate([look.logits[at[low:high] - start] for look, start, low, high in some])
 
 
 def up(x: np.ndarray, bits: int) -> np.ndarray:

@@ -137,27 +137,24 @@ class Parts:
         self.group_table = _scaled(groups.category, groups.mix.shift) + self.mix.bias
         self.point_table = _scaled(points.category, points.position.shift) + self.position.bias
         self.own = spec.own()
-        self.packed, self.packed_context = self._packed()
+        self.packed = self._packed()
         self.rank = int(spec.quantile * spec.asked)  # of the margins, from the smallest
 
-    def _packed(self) -> tuple[np.ndarray | None, np.ndarray]:
-        """The maps as compiled functions want them; None: offsets need more than float32 holds."""
-        points = self.spec.points
-        reach = np.abs(points.offset.weight.astype(np.float64)).sum(axis=1) * UNSIGNED_MAX
-        maps = (self.position.weight, self.hidden.weight, self.hidden.bias, self.offset.weight.T)
-        context = np.concatenate([panels(np.atleast_2d(one)) for one in (self.context.weight, self.context.bias)])
+    def _packed(self) -> np.ndarray | None:
+        """The maps as the compiled form wants them; None: offsets need more than float32 holds."""
+        reach = np.abs(self.spec.points.offset.weight.astype(np.float64)).sum(axis=1) * UNSIGNED_MAX
         if not reach.max() < EXACT_SINGLE:
-            return None, context
-        return np.concatenate([panels(np.atleast_2d(one)) for one in maps]), context
+            return None
+        maps = (self.context.weight, self.context.bias, self.position.weight, self.hidden.weight, self.hidden.bias,
+                self.offset.weight.T)  # fmt: skip
+        return np.concatenate([panels(np.atleast_2d(one)) for one in maps])
 
     def logits(self, belief: np.ndarray, view: Any, rows: np.ndarray) -> np.ndarray:
         """[b, asked + 1, n_parts + C]: the points that are asked for, then the category."""
         spec, n = self.spec, self.spec.n_parts
         given = view.chunks.categories[rows].astype(np.intp)
-        centres = _kept(self, view).centres[rows]
         out = np.full((len(rows), spec.asked + 1, n + len(spec.classes)), NEVER)
-        seen, context = self.contexts(view, rows, given)
-        out[:, :-1, :n] = self.answered(centres[:, : spec.asked], centres, seen, context, given, self.belief(belief))
+        self.answered(_kept(self, view).centres[rows, : spec.asked], view, rows, given, self.belief(belief), out)
         out[:, -1, n:] = self.category(belief) + self.category.bias
         told = (given >= 0).nonzero()[0]
         out[told, -1, n:] = NEVER
@@ -167,28 +164,42 @@ class Parts:
     def points(self, belief: np.ndarray, view: Any, row: int, queries: np.ndarray, category: int) -> np.ndarray:
         """One belief [H], points [q, 3] in whole grid steps of one scene -> logits [q, n_parts]; category negative: not
         known."""
-        rows, given = np.array([row]), np.array([category])
-        seen, context = self.contexts(view, rows, given)
-        centres, said = _kept(self, view).centres[rows], self.belief(belief[None])
-        out = np.empty((len(queries), self.spec.n_parts))
-        for start in range(0, len(queries), AT_ONCE):
-            some = slice(start, start + AT_ONCE)
-            asked = queries[None, some].astype(np.float64)
-            out[some] = self.answered(asked, centres, seen, context, given, said)[0]
-        return out
+        out = np.empty((1, len(queries), self.spec.n_parts))
+        asked = np.asarray(queries[None], dtype=np.float64)
+        self.answered(asked, view, np.array([row]), np.array([category]), self.belief(belief[None]), out)
+        return out[0]
 
-    def contexts(self, view: Any, rows: np.ndarray, category: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which groups of these scenes were seen [b, G], and their contexts [b, G, h]; 0 of the others."""
-        known = _kept(self, view)
+    def answered(
+        self, queries: np.ndarray, view: Any, rows: np.ndarray, category: np.ndarray, said: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Points [b, q, 3] and what the belief says [b, n_parts] -> logits, out[:, :q, :n_parts]; NEVER of other
+        categories' parts."""
+        known, own, (b, q), n = _kept(self, view), self.own[category], queries.shape[:2], self.spec.n_parts
         known.update()
-        seen, visited, chunks = known.done[rows], view.visited[rows], view.chunks
+        base = known.whole(rows) + self.group_table[category]
+        if compiled.kernels is not None and self.packed is not None:
+            (_, n_groups, h), (n_scenes, n_chunks) = known.token.shape, view.visited.shape
+            compiled.kernels.part_points(
+                np.ascontiguousarray(queries), np.ascontiguousarray(rows, dtype=np.int64), known.by_axis, known.done,
+                *view.plain[2:], view.visited, known.token, known.around, known.chunk, base, self.point_table[category],
+                said, own, self.packed, self.offset.bias, out, n_scenes, b, q, n_groups, n_chunks, h, n, *out.shape[1:],
+                NEVER,
+            )  # fmt: skip
+            return
+        seen, context = self.contexts(view, rows, base)
+        for start in range(0, q, AT_ONCE):
+            some = slice(start, min(start + AT_ONCE, q))
+            offset = self.offsets(queries[:, some], known.centres[rows], seen, context, category)
+            out[:, some, :n] = np.where(own[:, None], offset + said[:, None], NEVER)
+
+    def contexts(self, view: Any, rows: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which groups of these scenes were seen [b, G], and their contexts [b, G, h]; 0 of the others."""
+        known, visited, chunks = _kept(self, view), view.visited[rows], view.chunks
+        seen = known.done[rows]
         at, group = seen.nonzero()
         scene = rows[at]
         first, second = chunks.first[scene, group].astype(np.intp), chunks.second[scene, group].astype(np.intp)
         own = np.where(visited[at, first] | (second < 0), first, second)
-        base = known.whole(rows, visited) + self.group_table[category]
-        if compiled.kernels is not None:
-            return seen, self._compiled_contexts(known, rows, seen, own, base)
         mixed = known.around[scene, group] + known.token[scene, group]
         mixed += known.chunk[scene, own]
         mixed += base[at]
@@ -197,42 +208,6 @@ class Parts:
         out = np.zeros((*seen.shape, context.shape[1]), dtype=np.float32)
         out[at, group] = to_range(context, -CONTEXT_MAX, CONTEXT_MAX)
         return seen, out
-
-    def _compiled_contexts(
-        self, known: _Kept, rows: np.ndarray, seen: np.ndarray, own: np.ndarray, base: np.ndarray
-    ) -> np.ndarray:
-        (n, n_chunks, h), (b, n_groups) = known.chunk.shape, seen.shape
-        speaks, out = np.zeros(seen.shape, dtype=np.int8), np.zeros((b, n_groups, h), dtype=np.float32)
-        speaks[seen] = own
-        assert compiled.kernels is not None
-        compiled.kernels.part_contexts(
-            known.token, known.around, known.chunk, base, np.ascontiguousarray(rows, dtype=np.int64), seen, speaks,
-            self.packed_context, out, n, b, n_groups, n_chunks, h,
-        )  # fmt: skip
-        return out
-
-    def answered(
-        self,
-        queries: np.ndarray,
-        centres: np.ndarray,
-        seen: np.ndarray,
-        context: np.ndarray,
-        category: np.ndarray,
-        said: np.ndarray,
-    ) -> np.ndarray:
-        """Points [b, q, 3] and what the belief says [b, n_parts] -> logits [b, q, n_parts]; NEVER of other categories'
-        parts."""
-        own = self.own[category]
-        if compiled.kernels is None or self.packed is None:
-            offset = self.offsets(queries, centres, seen, context, category)
-            return np.where(own[:, None], offset + said[:, None], NEVER)
-        (b, q), (n_groups, h), n = queries.shape[:2], context.shape[1:], self.spec.n_parts
-        out = np.empty((b, q, n))
-        compiled.kernels.part_points(
-            np.ascontiguousarray(queries), np.ascontiguousarray(np.swapaxes(centres, 1, 2)), seen, context,
-            self.point_table[category], said, own, self.packed, self.offset.bias, out, b, q, n_groups, h, n, NEVER,
-        )  # fmt: skip
-        return out
 
     def offsets(
         self,
@@ -292,7 +267,9 @@ class _Kept:
         weight, width = task.mix.weight, view.encoder.spec.width  # [i, h]
         token = view.tokens.shape[1]
         self.parts = np.split(weight, [token, 2 * token, 2 * token + width])
+        self.packed = np.concatenate([panels(part) for part in self.parts[:2]])
         self.centres = view.chunks.centres()
+        self.by_axis = np.ascontiguousarray(np.swapaxes(self.centres, 1, 2))
         self.near = self._neighbours(task.spec.n_near)
         h = weight.shape[1]
         self.done = np.zeros((n, n_groups), dtype=bool)
@@ -307,35 +284,43 @@ class _Kept:
         if compiled.kernels is None or n_near > n_groups:
             return np.ascontiguousarray(neighbours(squares(self.centres, self.centres), n_near), dtype=np.int64)
         out = np.empty((n, n_groups, n_near), dtype=np.int64)
-        by_axis = np.ascontiguousarray(np.swapaxes(self.centres, 1, 2))
-        compiled.kernels.part_near(by_axis, out, n, n_groups, n_near)
+        compiled.kernels.part_near(self.by_axis, out, n, n_groups, n_near)
         return out
 
     def update(self) -> None:
         """Take in what was seen since."""
         view = self.view
-        at, group = (view.known.reshape(self.done.shape) & ~self.done).nonzero()
-        if at.size:
-            tokens = view.tokens.reshape(*self.done.shape, -1)[at, group] + view.encoder.token_out.bias
-            tokens = to_range(tokens, 0.0, UNSIGNED_MAX)
-            self.token[at, group], self.spoken[at, group] = tokens @ self.parts[0], tokens @ self.parts[1]
-            self.done[at, group], h = True, self.token.shape[2]
-            new = np.zeros_like(self.done)
-            new[at, group] = True
-            if compiled.kernels is not None:
-                compiled.kernels.part_around(self.near, new, self.spoken, self.around, *self.near.shape, h)
-            for k in range(0 if compiled.kernels is not None else self.near.shape[2]):
-                hearer = np.take_along_axis(new, self.near[..., k], axis=1).nonzero()
-                said = self.spoken[hearer[0], self.near[hearer[0], hearer[1], k]]
-                self.around[hearer] = np.maximum(self.around[hearer], said)
+        if compiled.kernels is None:
+            self._update_groups()
+        else:
+            (n, n_groups, h), n_near = self.token.shape, self.near.shape[2]
+            compiled.kernels.part_tokens(
+                view.tokens, view.encoder.token_out.bias, view.known, self.near, self.packed, self.done, self.token,
+                self.spoken, self.around, n, n_groups, view.tokens.shape[1], n_near, h,
+            )  # fmt: skip
         at, place = (view.visited & ~self.looked).nonzero()
         if at.size:
             self.chunk[at, place] = view.embeddings[at, place] @ self.parts[2]
             self.looked[at, place] = True
 
-    def whole(self, rows: np.ndarray, visited: np.ndarray) -> np.ndarray:
-        """[b, h] what the largest of all chunks seen gives."""
-        return (self.view.embeddings[rows] * visited[..., None]).max(axis=1) @ self.parts[3]
+    def _update_groups(self) -> None:
+        view = self.view
+        new = view.known.reshape(self.done.shape) & ~self.done
+        at, group = new.nonzero()
+        if not at.size:
+            return
+        tokens = view.tokens.reshape(*self.done.shape, -1)[at, group] + view.encoder.token_out.bias
+        tokens = to_range(tokens, 0.0, UNSIGNED_MAX)
+        self.token[at, group], self.spoken[at, group] = tokens @ self.parts[0], tokens @ self.parts[1]
+        self.done[at, group] = True
+        for k in range(self.near.shape[2]):
+            hearer = np.take_along_axis(new, self.near[..., k], axis=1).nonzero()
+            said = self.spoken[hearer[0], self.near[hearer[0], hearer[1], k]]
+            self.around[hearer] = np.maximum(self.around[hearer], said)
+
+    def whole(self, rows: np.ndarray) -> np.ndarray:
+        """[b, h] what the largest of all chunks seen gives; embeddings are 0 of those that were not, and never less."""
+        return np.maximum.reduce(self.view.embeddings[rows], axis=1) @ self.parts[3]
 
 
 def _kept(task: Parts, view: Any) -> _Kept:
