@@ -11,7 +11,6 @@ from asp_neuro.runtime import deployment, hardware, parts
 from asp_neuro.runtime.part_samples import PartSamples, samples_of
 from asp_neuro.studies import part_order
 
-EVERY = 6  # of the test clouds one in so many is read by every order: the table compares, and costs four readings
 LIMITS = (
     "No Loihi 2 chip has run it: the fit is an estimate.",
     "Upright clouds only (`--up` names the axis), turned by 10 degrees at most: ShapeNetPart stores them aligned.",
@@ -28,7 +27,7 @@ def results(name: str, data: str | None) -> tuple[dict[str, str], str]:
     whole = full_budget(deployed, samples)
     rule, accept, _ = parts.rules_of(deployed)
     early, _ = parts.run(deployed, samples, rule, accept)
-    compared = part_order.compared(deployed, samples.subset(np.arange(0, len(samples), EVERY)))
+    compared = part_order.compared(deployed, samples)
     return assembled(deployed, whole, early, compared)
 
 
@@ -95,8 +94,7 @@ def _categories(whole: dict[str, Any], early: dict[str, Any]) -> list[str]:
 def _orders(found: dict[str, Any]) -> list[str]:
     keys = list(found["rules"]["learned"]["miou_at"])
     lines = [
-        f"Instance / class mIoU in % after k looks, {found['n']} test shapes (one in {EVERY}), {found['points']} "
-        "points of each:",
+        f"Instance / class mIoU in % after k looks, {found['n']} test shapes, {found['points']} points of each:",
         "",
         f"| order | {' | '.join(f'k={k}' for k in keys)} |",
         "|---" * (len(keys) + 1) + "|",
