@@ -277,7 +277,7 @@ def test_lookahead_teaches_the_policy_the_place_that_is_best_on_average() -> Non
             both = scores.expand(2, 3)
             loss = losses.imitation(both, told, 0.3, 2)
             if name == "lookahead":
-                loss = -losses.expected_probability(both, told, 2)
+                loss = losses.lookahead(both, told, 2)
             (slope,) = torch.autograd.grad(loss, scores)
             scores = (scores - slope).detach().requires_grad_()
         chosen[name] = torch.softmax(scores, 0)
@@ -398,7 +398,7 @@ def test_losses_by_hand() -> None:
     scores = torch.tensor([[0.0, 0.0, -1e9]])
     assert losses.imitation(scores, torch.tensor([[5.0, 5.0, -1e9]]), 1.0, 1).item() == pytest.approx(math.log(2))
     told = torch.tensor([[math.log(0.5), math.log(0.25), -1e9]])
-    assert losses.expected_probability(scores, told, 1).item() == pytest.approx((0.5 + 0.25) / 2)
+    assert losses.lookahead(scores, told, 1).item() == pytest.approx(1.0 - (0.5 + 0.25) / 2)
     assert losses.distillation(zero, torch.zeros(2, 4), 2.0, 2).item() == pytest.approx(4 * math.log(4))
 
 

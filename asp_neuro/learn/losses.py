@@ -58,12 +58,12 @@ def imitation(scores: Tensor, likelihood: Tensor, temperature: float, n_total: i
     return -(target * F.log_softmax(scores, dim=1)).sum() / n_total
 
 
-def expected_probability(scores: Tensor, likelihood: Tensor, n_total: int) -> Tensor:
-    """The probability of the true class that a place drawn by the scores [b, M] leads to (log-likelihoods masked).
+def lookahead(scores: Tensor, likelihood: Tensor, n_total: int) -> Tensor:
+    """What a place drawn by the scores [b, M] leaves of the true class' probability (log-likelihoods masked).
 
     Imitation spreads over all good places; this asks for the one whose mean is best, which is what argmax takes.
     """
-    return (F.softmax(scores, dim=1) * likelihood.exp()).sum() / n_total
+    return (1.0 - (F.softmax(scores, dim=1) * likelihood.exp()).sum(dim=1)).sum() / n_total
 
 
 def firing_rate_penalty(firing_rate: Tensor, target: float) -> Tensor:

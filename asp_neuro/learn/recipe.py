@@ -222,7 +222,7 @@ class TrainRecipe:
     whole_first: float = plain.later(0.0)  # share of the run in which nothing else is learned; 1: a stage
     epoch_steps: int = plain.later(0)  # batches an epoch, of images that are drawn anew; 0: all images once
     given_order: str = plain.later("random")  # what `random_share` takes; "fps_order" with a share of 1: no loop (J.4)
-    lookahead: float = plain.later(0.0)  # weight of the probability of the true class that the policy expects of a look
+    lookahead: float = plain.later(0.0)  # weight of what the policy leaves of the true class by its next look
     bfloat16: bool = plain.later(False)  # images: convolutions learn in half the digits, up to the integer grid
     own_steps: int = plain.later(1400)  # at least, on a folder of one's own clouds: epochs follow; 0: `epochs` as it is
 

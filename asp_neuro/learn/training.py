@@ -312,7 +312,7 @@ def batch_loss(
         asked, told = (x[:, pure].flatten(0, 1) for x in (scores[: len(likelihoods)], torch.stack(likelihoods)))
         parts = n_total * len(likelihoods)
         loss = loss + how.imitation * losses.imitation(asked, told, how.imitation_temperature, parts)
-        loss = loss - how.lookahead * losses.expected_probability(asked, told, parts)
+        loss = loss + how.lookahead * losses.lookahead(asked, told, parts)
     if teacher is not None and how.distillation > 0.0:
         loss = loss + how.distillation * losses.distillation(
             logits[:, pure], teacher[pure], how.distillation_temperature, n_total
