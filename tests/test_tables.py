@@ -222,3 +222,12 @@ def test_seeds_are_trained_where_no_model_is_named(asked, folder):
     report = tables.train_models("seeds", asked, WHERE, folder)
     assert report["seeds"] == [0, 1]
     assert "agreement of trainings" in tables.text(report)
+
+
+@pytest.mark.parametrize("name", ["compact", "modelnet10", "modelnet40"])
+def test_policies_can_learn_alone_on_models_of_every_recipe(name):
+    from asp_neuro.learn import recipe as recipes
+
+    for change in variants.policy_changes(Path("model.pt")).values():
+        assert recipes.load(name).changed(**change).train.policy_only
+    assert recipes.load(name).changed(**variants.FIXED_ORDER).train.lookahead == 0.0
