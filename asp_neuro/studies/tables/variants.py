@@ -42,7 +42,7 @@ def budget_changes(n_chunks: int, asked: Sequence[int] = tuple(BUDGETS)) -> dict
 
 
 def policy_changes(start: Path) -> dict[str, dict[str, Any]]:
-    """Policies that learn alone on a finished model, whose answers are adjusted already: all descriptors, one hidden."""
+    """Policies that learn alone on a finished model, its answers adjusted already: all descriptors, and one hidden."""
     alone = {"start": str(start), "policy_only": True, "epochs": POLICY_EPOCHS, "qat_epochs": POLICY_EPOCHS}
     alone |= {"logit_adjustment": 0.0}
     found: dict[str, dict[str, Any]] = {"policy": {"train": alone}}
