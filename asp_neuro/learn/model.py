@@ -267,15 +267,16 @@ class Model(nn.Module):
             sight = Sight(self.mixer.gates(embedding), geometry, first)
             return sight if self.points is None else sight._replace(tokens=F.relu(tokens), embedding=embedding)
         deployed = self._deployed()
-        raw = self.encoder.tokens_on_grid(batch.points, batch.members)
-        embedding = self.encoder.pool_on_grid(raw, batch.lists)
+        rows = self.encoder.rows()
+        raw = self.encoder.tokens_on_grid(batch.points, batch.members, rows)
+        embedding = self.encoder.pool_on_grid(raw, batch.lists, rows)
         outlook = deployed.policy.outlook(descriptors.double().numpy())
         return Sight(
             self.mixer.gates_on_grid(embedding, deployed.mixer),
             instead(geometry.double(), outlook.geometry),
             None if first is None else instead(first.double(), outlook.first),
             deployed,
-            *((None, None) if self.points is None else (self.encoder.activations(raw), embedding)),
+            *((None, None) if self.points is None else (self.encoder.activations(raw, rows), embedding)),
         )
 
     def begin(self, sight: Sight) -> Episode:
