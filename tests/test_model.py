@@ -19,7 +19,7 @@ from asp_neuro.learn.examples import Examples, examples_of
 from asp_neuro.learn.grid import GridRows, to_range
 from asp_neuro.learn.machine import module_looks
 from asp_neuro.learn.mixer import Mixer, gate
-from asp_neuro.learn.model import Model, follow, learned, oracle, true_likelihood
+from asp_neuro.learn.model import Model, follow, learned, one_hot, oracle, true_likelihood
 from asp_neuro.learn.policy import Policy, gumbel, sample
 from asp_neuro.learn.recipe import SCORERS, ModelRecipe
 from asp_neuro.learn.training import load_model
@@ -118,6 +118,19 @@ def test_normed_linear_equals_linear_and_batch_norm_in_value_gradient_and_statis
     torch.testing.assert_close(ours.eval()(x), pair.eval()(x), rtol=1e-10, atol=1e-12)
 
 
+def test_statistics_from_the_covariance_of_the_inputs_are_those_of_the_outputs() -> None:
+    """`affine` against `forward`, within 1e-9, in float64, values, gradients and what is noted."""
+    found = []
+    for through in (lambda ours, x: ours(x), lambda ours, x: nn.functional.linear(x, *ours.affine(x))):
+        ours, _ = normed_pair()
+        x = torch.randn(35, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2 + 1
+        out = through(ours, x.requires_grad_())
+        out.sin().sum().backward()
+        found.append((out, x.grad, ours.weight.grad, ours.gain.grad, ours.bias.grad, ours.mean, ours.variance))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
 def test_inference_leaves_the_statistics_alone_and_does_not_see_the_batch() -> None:
     ours, _ = normed_pair()
     ours(torch.randn(50, 6, dtype=torch.float64))
@@ -136,17 +149,20 @@ def plain_groups(edges: Tensor, first: Tensor, second: Tensor, k: int, whole: bo
 
 
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("block", [1, 8, 24, 1000])
+@pytest.mark.parametrize(("block", "many"), [(1, 1000), (8, 3), (24, 1), (1000, 1000)])
 def test_edges_in_blocks_are_the_plain_maps_and_maximum(
-    monkeypatch: pytest.MonkeyPatch, block: int, whole: bool
+    monkeypatch: pytest.MonkeyPatch, block: int, many: int, whole: bool
 ) -> None:
-    """Within 1e-12, in float64, values and gradients; the last two edges of a group are the same, so some are tied."""
+    """Within 1e-12, in float64, values and gradients; the last two edges of a group are the same, so some are tied, and
+    where nothing opens all four are; some groups have no gradient."""
     monkeypatch.setattr(cloud_encoder, "BLOCK", block)
+    monkeypatch.setattr(cloud_encoder, "MANY", many)
     torch.manual_seed(0)
     edges = torch.randn(7, 11, 4, dtype=torch.float64)
     edges[:, :, 3] = edges[:, :, 2]
     edges[6] = 1.0
     weight = torch.randn(11, 6, dtype=torch.float64)
+    weight[3:5] = 0.0
     found = []
     for groups in (plain_groups, _Edges.apply):
         first = (
@@ -522,16 +538,49 @@ def test_the_oracle_sees_what_observing_then_shows(model: Model, examples: Examp
     with torch.no_grad():
         episode = model.begin(model.look(batch))
         for _ in range(3):
-            peeked = model.peek(episode)
+            peeked = model.peek(episode, torch.ones(6, 5, dtype=torch.bool)).view(6, 5, -1)
             before = episode.carry.clone(), episode.state.membrane[-1].clone()
             choice = oracle(model, batch.labels)(episode)
             assert torch.equal(before[0], episode.carry)  # peeking and choosing advance nothing
             assert torch.equal(before[1], episode.state.membrane[-1])
-            gain = true_likelihood(peeked, batch.labels).masked_fill(episode.visited > 0, -np.inf)
+            own = torch.log_softmax(peeked, dim=2)[torch.arange(6), :, batch.labels]
+            gain = own.masked_fill(episode.visited > 0, -np.inf)
             assert torch.equal(choice.argmax(dim=1), gain.argmax(dim=1))
             model.observe(episode, choice)
             seen = model.logits(episode.belief, episode.sight.deployed)
             torch.testing.assert_close(seen, peeked[torch.arange(6), choice.argmax(dim=1)], rtol=1e-4, atol=1e-4)
+
+
+def test_only_chunks_to_come_of_the_clouds_in_question_are_looked_at_ahead(model: Model, examples: Examples) -> None:
+    batch, among = examples.batch(np.arange(6)), torch.tensor([True, False, True, True, False, True])
+    asked = []
+    with torch.no_grad():
+        episode = model.begin(model.look(batch))
+        model.observe(episode, one_hot(torch.arange(6) % 5, 5, episode.visited))
+        every = true_likelihood(model, episode, batch.labels)
+        original, model.peek = model.peek, lambda episode, which: asked.append(which) or original(episode, which)
+        some = true_likelihood(model, episode, batch.labels, among)
+        none = true_likelihood(model, episode, batch.labels, torch.zeros(6, dtype=torch.bool))
+        del model.peek
+    assert [int(which.sum()) for which in asked] == [4 * 4]  # and nothing where nobody is asked
+    torch.testing.assert_close(some[among], every[among], rtol=1e-5, atol=1e-5)
+    assert (some[~among] == VISITED).all()
+    assert (none == VISITED).all()
+    assert torch.equal(every == VISITED, episode.visited > 0)
+
+
+@pytest.mark.parametrize("deploy", [False, True])
+def test_chunks_are_taken_alike_with_and_without_gradients(examples: Examples, deploy: bool) -> None:
+    model = some_model(examples)
+    if deploy:
+        deployed(model, examples)
+    sight = model.look(examples.batch(np.arange(6)))
+    choice = one_hot(torch.tensor([0, 1, 2, 3, 4, 0]), 5, sight.geometry)
+    with torch.no_grad():
+        picked = sight.at(choice)
+    assert torch.equal(picked, sight.at(choice))
+    assert torch.equal(picked, sight.along(choice[None])[0])
+    assert sight.at(choice).requires_grad
 
 
 def test_without_the_mask_a_chunk_may_be_taken_again(examples: Examples) -> None:

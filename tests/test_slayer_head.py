@@ -14,7 +14,8 @@ from asp_neuro.heads.bits import STATE_MAX, STATE_MIN
 from asp_neuro.heads.soft.membrane import step_float
 from asp_neuro.heads.soft.reference import run_reference
 from asp_neuro.heads.spec import HeadSpec
-from asp_neuro.learn.soft_head import SoftReset, SpikingHead, State, _SoftResetRun, floor_through, round_through
+from asp_neuro.learn.grid import round_through
+from asp_neuro.learn.soft_head import Folded, SoftReset, SpikingHead, State, _SoftResetRun, floor_through, whole_sums
 
 WIDTH, NEURONS, BATCH, STEPS = 7, 9, 5, 11
 
@@ -251,6 +252,34 @@ def test_deploy_gradients_point_where_the_float_gradients_point() -> None:
         gradients.append(torch.cat([p.grad.flatten() for p in head.parameters()]))
     assert torch.cosine_similarity(*gradients, dim=0) > 0.9
     assert 0.5 < gradients[1].norm() / gradients[0].norm() < 2.0
+
+
+@pytest.mark.parametrize(("largest", "single"), [(100, True), (2**15 - 1, False)])
+def test_sums_of_whole_numbers_are_exact_in_either_type(largest: int, single: bool) -> None:
+    """Bit-exact against int64, gradients within 1e-6: in float32 below 2^24, in float64 where a sum may be larger."""
+    source = np.random.default_rng(0)
+    weight, z = source.integers(-128, 128, (30, 200)) * 2, source.integers(-largest, largest + 1, (40, 200))
+    z[0] = largest * np.sign(weight[0])  # as far as a sum of these can go
+    constants = [torch.zeros(30)] * 6
+    asked = [torch.from_numpy(x).double().requires_grad_() for x in (weight, z)]
+    folded = Folded(asked[0], 1.0, *constants, reach=float(np.abs(weight).sum(axis=1).max()))
+    found = whole_sums(asked[1], folded)
+    assert (found.dtype == torch.float32) is single
+    assert found.tolist() == (z @ weight.T).tolist()
+    toward = torch.from_numpy(source.standard_normal((40, 30)))
+    (found * toward).sum().backward()
+    for x, expected in zip(asked, (toward.T @ asked[1].detach(), toward @ asked[0].detach())):
+        torch.testing.assert_close(x.grad, expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max()))
+
+
+def test_without_gradients_a_run_is_the_same_bit_for_bit() -> None:
+    for deploy in (False, True):
+        head = random_head(3, 2, deploy)
+        membranes, fired, _ = head.run(drives(3), head.start(BATCH), head.fold())
+        assert membranes[0].requires_grad
+        quiet = whole_run(head, drives(3))
+        assert torch.equal(torch.stack(membranes, dim=1), quiet[0])
+        assert torch.equal(torch.stack(fired, dim=1), quiet[1])
 
 
 def test_rounding_lands_on_integers_and_passes_the_gradient_on() -> None:

@@ -158,8 +158,9 @@ def check(section: Any, place: str) -> dict[str, int]:
     A dimension takes its meaning from the first array that has it; the error names the array that does not fit.
     """
     sizes: dict[str, int] = {}
+    table = declared(type(section))
     for path, array in leaves(section).items():
-        expected = declared(type(section))[path]
+        expected = table[path]
         if not isinstance(array, np.ndarray) or array.dtype != np.dtype(expected.dtype):
             kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
             raise ConfigError(f"{place}: {path} is {kind}, expected {expected}")

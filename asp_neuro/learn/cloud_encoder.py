@@ -7,14 +7,15 @@ A group's token depends on the group alone, so at inference only the chosen chun
 deployed arithmetic, with gradients that pass through its roundings; batch statistics are then those seen so far.
 
 Most of a training step is the edges'. They stand coordinate by coordinate, [7, edges], and run through both maps a
-block at a time, forward and backward (`_Edges`): what is between the maps never leaves a core's cache.
+block at a time (`_Edges`), so that what is between the maps stays in the caches; backward only those count that were
+the largest of a group in some channel.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -22,21 +23,21 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributed.nn.functional import all_reduce
 
-from asp_neuro.grid.arithmetic import SIGNED_MAX, UNSIGNED_MAX
+from asp_neuro.grid.arithmetic import EPSILON, SIGNED_MAX, UNSIGNED_MAX
 from asp_neuro.learn.grid import GridRows, Ranges, Rows, to_range
 from asp_neuro.scenes.cloud import GRID, MOMENT_PAIRS, MOMENT_PARTS, N_MOMENTS
 from asp_neuro.scenes.cloud_encoder import CENTRE_SHIFT, MOMENT_STEPS
 from asp_neuro.scenes.cloud_encoder import moments as moments_int
 
-BLOCK = 1024  # edges that run through the maps together: what is between them stays in a core's cache
+BLOCK = 4096  # edges that run through the maps together: few for the caches, many for the number of calls
+MANY = 65536  # ties that the backward pass takes at once
 
 
 class NormedLinear(nn.Module):
-    """A linear map and its batch normalisation, in one product.
+    """A linear map and its batch normalisation. At inference it is a plain affine map.
 
-    The batch statistics of W x follow from the mean and the covariance of x, so the wide output is never normalised
-    by itself; with narrow inputs (an edge has 6 numbers) this is several times faster and the same function. Over
-    several processes the statistics are those of the whole batch. At inference it is a plain affine map.
+    Where the output is wide and long and must not be kept (`affine`: an edge has 6 numbers), the batch statistics of
+    W x follow from the mean and the covariance of x. Over several processes they are those of the whole batch.
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, momentum: float = 0.1) -> None:
@@ -50,7 +51,18 @@ class NormedLinear(nn.Module):
         self.momentum = momentum
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, *self.affine(x.reshape(-1, x.shape[-1])))
+        if not self.training:
+            return F.linear(x, *self.fold())
+        out = F.linear(x.reshape(-1, x.shape[-1]), self.weight)
+        if not several_processes():
+            own = (self.mean, self.variance, self.gain, self.bias)
+            return F.batch_norm(out, *own, True, self.momentum, EPSILON).view(*x.shape[:-1], -1)
+        n = over_processes(out.new_full((1,), float(len(out))))
+        mean = over_processes(out.sum(dim=0)) / n
+        apart = out - mean
+        variance = over_processes(apart.square().sum(dim=0)) / n
+        self._note(mean, variance, n)
+        return torch.addcmul(self.bias, apart, self._scale(variance)).view(*x.shape[:-1], -1)
 
     def affine(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """Weight and bias for inputs [n, inputs]: at training with their statistics, which are noted."""
@@ -61,8 +73,11 @@ class NormedLinear(nn.Module):
         return self._affine(self.mean, self.variance)
 
     def _affine(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        scale = self.gain * torch.rsqrt(variance + 1e-5)
+        scale = self._scale(variance)
         return self.weight * scale[:, None], self.bias - mean * scale
+
+    def _scale(self, variance: Tensor) -> Tensor:
+        return self.gain * torch.rsqrt(variance + EPSILON)
 
     def _from_batch(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         n = torch.full((1,), float(len(flat)), dtype=flat.dtype, device=flat.device)
@@ -72,17 +87,22 @@ class NormedLinear(nn.Module):
         covariance = over_processes(apart.T @ apart) / n
         mean = self.weight @ centre
         variance = ((self.weight @ covariance) * self.weight).sum(dim=1)
-        with torch.no_grad():
-            self.mean.lerp_(mean, self.momentum)
-            self.variance.lerp_(variance * (n / (n - 1.0)), self.momentum)
+        self._note(mean, variance, n)
         return self._affine(mean, variance)
+
+    @torch.no_grad()
+    def _note(self, mean: Tensor, variance: Tensor, n: Tensor) -> None:
+        self.mean.lerp_(mean, self.momentum)
+        self.variance.lerp_(variance * (n / (n - 1.0)), self.momentum)
 
 
 def over_processes(x: Tensor) -> Tensor:
     """Sum over all processes, with a gradient; the tensor itself where there is only one."""
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        return all_reduce(x)
-    return x
+    return all_reduce(x) if several_processes() else x
+
+
+def several_processes() -> bool:
+    return dist.is_initialized() and dist.get_world_size() > 1
 
 
 class _Edges(torch.autograd.Function):
@@ -90,67 +110,76 @@ class _Edges(torch.autograd.Function):
 
         largest of  second . open(first . edge),      open = ReLU, or on the grid whole numbers from 0 to 255
 
-    Nothing between the maps is kept: the backward pass computes it again, block by block. Several edges that are
-    largest share the gradient evenly. The edges themselves have no gradient.
+    Only the largest have a gradient, so no more is kept than which they are; the backward pass computes what is between
+    the maps again for these alone, channel by channel. Several edges that are largest (`ties`) share the gradient
+    evenly. The edges themselves have no gradient.
     """
 
     @staticmethod
     def forward(ctx, edges, first, second, k, whole):
-        top = edges.new_empty(edges.shape[1] // k, len(second))
-        for groups, part, hidden, _, out in _blocks(edges, first, second, k):
-            _open(part, first, whole, hidden)
-            torch.mm(hidden, second.t(), out=out)
-            torch.amax(out.view(-1, k, len(second)), dim=1, out=top[groups])
-        ctx.save_for_backward(edges, first, second, top)
+        n_groups, c = edges.shape[1] // k, len(second)
+        top, found = edges.new_empty(c, n_groups), edges.new_empty(2, c, n_groups)
+        ruler = torch.stack([torch.ones(k), torch.arange(k)]).to(edges.dtype)
+        ties, size = [], max(1, BLOCK // k)
+        for start in range(0, n_groups, size):
+            groups = slice(start, start + size)
+            hidden = _opened(edges[:, start * k : (start + size) * k].t(), first, whole)
+            out = torch.mm(second, hidden.t()).view(c, -1, k)
+            own = top[:, groups] = out.amax(dim=2)
+            hits = torch.eq(out, own.unsqueeze(2), out=out)
+            # how many are largest, and the sum of their places: of one, its place
+            found[:, :, groups] = torch.mm(ruler, hits.view(-1, k).t()).view(2, c, -1)
+            channel, group = (found[0, :, groups] > 1.0).nonzero(as_tuple=True)
+            tied, place = hits[channel, group].nonzero(as_tuple=True)
+            ties.append(torch.stack([channel[tied], (start + group[tied]) * k + place]))
+        ctx.save_for_backward(edges, first, second, found, torch.cat(ties, dim=1))
         ctx.k, ctx.whole = k, whole
-        return top
+        return top.t().contiguous()
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        edges, first, second, top = ctx.saved_tensors
-        k = ctx.k
-        grad_first, grad_second = torch.zeros_like(first.t()), torch.zeros_like(second)
-        for groups, part, hidden, inside, out in _blocks(edges, first, second, k):
-            _open(part, first, ctx.whole, hidden, inside)
-            torch.mm(hidden, second.t(), out=out)
-            hit = out.view(-1, k, len(second))
-            torch.eq(hit, top[groups].unsqueeze(1), out=hit)
-            hit.mul_((grad[groups] / hit.sum(dim=1)).unsqueeze(1))
-            grad_second.addmm_(out.t(), hidden)
-            torch.mm(out, second, out=hidden)
-            grad_first.addmm_(part, hidden.mul_(inside))
+        edges, first, second, found, ties = ctx.saved_tensors
+        count, place = found
+        rows, grad_first, grad_second = edges.t().contiguous(), torch.zeros_like(first.t()), torch.zeros_like(second)
+        shares = grad.t() / count  # [c, groups]
+        alone = (count == 1.0) & (shares != 0.0)
+        places = place.long() + torch.arange(0, len(rows), ctx.k)
+        of_ties = shares[ties[0], ties[1] // ctx.k]
+        for channel, own in enumerate(alone.numpy()):
+            which = torch.from_numpy(np.flatnonzero(own))
+            at, share = places[channel].index_select(0, which), shares[channel].index_select(0, which)
+            weighted, hidden, inside = _chosen(rows, at, share, first, ctx.whole)
+            grad_second[channel] = share @ hidden
+            grad_first.addcmul_(weighted.t() @ inside, second[channel])
+        for (channel, at), share in zip(ties.split(MANY, dim=1), of_ties.split(MANY)):
+            weighted, hidden, inside = _chosen(rows, at, share, first, ctx.whole)
+            grad_second.index_add_(0, channel, hidden.mul_(share.unsqueeze(1)))
+            grad_first.addmm_(weighted.t(), inside.mul_(second[channel]))
         return None, grad_first.t(), grad_second, None, None
 
 
-def _blocks(
-    edges: Tensor, first: Tensor, second: Tensor, k: int
-) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor]]:
-    """Which groups a block is, its edges [7, n], and room: twice [n, h] and once [n, c]."""
-    n_groups = max(1, BLOCK // k)
-    h, c = len(first), len(second)
-    room = edges.new_empty(n_groups * k * (2 * h + c))
-    for start in range(0, edges.shape[1] // k, n_groups):
-        part = edges[:, start * k : (start + n_groups) * k]
-        n = part.shape[1]
-        hidden, inside, out = room[: n * (2 * h + c)].split([n * h, n * h, n * c])
-        yield slice(start, start + n_groups), part, hidden.view(n, h), inside.view(n, h), out.view(n, c)
+def _chosen(rows: Tensor, at: Tensor, share: Tensor, first: Tensor, whole: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the rows [E, 7] those at `at` [n], times their shares; what the first map makes of them; where it opens."""
+    part = rows.index_select(0, at)
+    hidden = _opened(part, first, whole, inside := part.new_empty(len(at), len(first)))
+    return part.mul_(share.unsqueeze(1)), hidden, inside
 
 
-def _open(edges: Tensor, first: Tensor, whole: bool, hidden: Tensor, inside: Tensor | None = None) -> None:
-    """Edges [7, n] through the first map into `hidden` [n, h]; `inside` becomes 1 where the gradient passes, else 0."""
-    torch.mm(edges.t(), first.t(), out=hidden)
+def _opened(edges: Tensor, first: Tensor, whole: bool, inside: Tensor | None = None) -> Tensor:
+    """Edges [n, 7] through the first map -> [n, h]; `inside` becomes 1 where the gradient passes, else 0."""
+    hidden = edges @ first.t()
     if not whole:
         hidden.clamp_min_(0.0)
         if inside is not None:
             torch.sign(hidden, out=inside)
-        return
+        return hidden
     hidden.floor_()
     if inside is None:
-        hidden.clamp_(0.0, UNSIGNED_MAX)
-    else:
-        inside.copy_(hidden)
-        torch.eq(inside, hidden.clamp_(0.0, UNSIGNED_MAX), out=inside)
+        return hidden.clamp_(0.0, UNSIGNED_MAX)
+    inside.copy_(hidden)
+    torch.eq(inside, hidden.clamp_(0.0, UNSIGNED_MAX), out=inside)
+    return hidden
 
 
 class _LargestOf(torch.autograd.Function):
@@ -331,11 +360,11 @@ class Encoder(nn.Module):
 
     def on_grid(self, points: Tensor, members: Tensor, lists: Tensor) -> Tensor:
         """As `forward`; embeddings are whole numbers of 8 bits."""
-        return self.pool_on_grid(self.tokens_on_grid(points, members), lists)
-
-    def tokens_on_grid(self, points: Tensor, members: Tensor) -> Tensor:
-        """As `tokens`: sums of the last map [b, G, w] without their bias, not yet rounded (`activations`)."""
         rows = self.rows()
+        return self.pool_on_grid(self.tokens_on_grid(points, members, rows), lists, rows)
+
+    def tokens_on_grid(self, points: Tensor, members: Tensor, rows: dict[str, Rows]) -> Tensor:
+        """As `tokens`: sums of the last map [b, G, w] without their bias, not yet rounded (`activations`)."""
         weights = {name: one.scaled() for name, one in rows.items()}
         near = grouped_points((points * GRID).round(), members)  # [3, b, G, K]
         centre = torch.floor(near[..., :1] * 2.0**-CENTRE_SHIFT + 0.5)
@@ -348,19 +377,16 @@ class Encoder(nn.Module):
         token = to_range(token + to_range(told, -math.inf, math.inf) * scale, 0.0, UNSIGNED_MAX)
         return F.linear(token, weights["token_out"][0])
 
-    def activations(self, tokens: Tensor) -> Tensor:
+    def activations(self, tokens: Tensor, rows: dict[str, Rows]) -> Tensor:
         """Sums of `tokens_on_grid` -> whole numbers of 8 bits."""
-        return to_range(tokens + self._row("token_out").scaled()[1], 0.0, UNSIGNED_MAX)
+        return to_range(tokens + rows["token_out"].scaled()[1], 0.0, UNSIGNED_MAX)
 
-    def pool_on_grid(self, tokens: Tensor, lists: Tensor) -> Tensor:
+    def pool_on_grid(self, tokens: Tensor, lists: Tensor, rows: dict[str, Rows]) -> Tensor:
         """As `pool`, of `tokens_on_grid`."""
-        pooled = largest_of(tokens, lists) + self._row("token_out").scaled()[1]
+        pooled = largest_of(tokens, lists) + rows["token_out"].scaled()[1]
         if self.chunk is None:
             return to_range(pooled, -SIGNED_MAX, SIGNED_MAX)
-        return to_range(F.linear(to_range(pooled, 0.0, UNSIGNED_MAX), *self._row("chunk").scaled()), 0.0, UNSIGNED_MAX)
-
-    def _row(self, name: str) -> Rows:
-        return self.grid[name].rows(*self.maps()[name])
+        return to_range(F.linear(to_range(pooled, 0.0, UNSIGNED_MAX), *rows["chunk"].scaled()), 0.0, UNSIGNED_MAX)
 
     def _geometry(self, centre: Tensor, offset: Tensor) -> Tensor:
         """Centres [b, G, 3] and offsets [3, b, G, K], whole numbers -> [b, G, 3 or 33]."""

@@ -83,7 +83,7 @@ def evaluate(model: Model, examples: Examples, rule: str = "learned", seed: int 
         logits.append(played.logits.numpy())
         taken.append(played.order.numpy())
         rates.append(played.firing_rate.numpy() * len(index))
-        highest.append(played.max_membrane.double().numpy())
+        highest.append(played.max_membrane().double().numpy())
     model.train(was_training)
     return Record(
         np.concatenate(logits, axis=1),

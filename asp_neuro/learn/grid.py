@@ -39,9 +39,9 @@ class _ToRange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
         whole = x.floor()
-        inside = (whole >= low) & (whole <= high)
-        ctx.save_for_backward(inside)
-        return whole.clamp_(low, high)
+        held = whole.clamp(low, high)
+        ctx.save_for_backward(torch.eq(whole, held, out=whole))  # 0 / 1: several times as quick as bool
+        return held
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

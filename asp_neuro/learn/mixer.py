@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -97,20 +98,20 @@ class Mixer(nn.Module):
         )
 
     def gates_on_grid(self, embedding: Tensor, deployed: DeployedMixer) -> Tensor:
-        """Embeddings [..., w], whole numbers -> [..., 4 D] float64, whole numbers."""
+        """Embeddings [..., w], whole numbers -> [..., 4 D], whole numbers of at most 16 bits."""
         exact = deployed.gates(embedding.detach().flatten(0, -2).numpy())
-        value = torch.cat([torch.from_numpy(part.copy()) for part in exact], dim=-1).view(*embedding.shape[:-1], -1)
+        value = torch.from_numpy(np.concatenate(exact, axis=-1, dtype=np.float32)).view(*embedding.shape[:-1], -1)
         if not torch.is_grad_enabled():
             return value
         a, b, v, c, skip = self._projected(embedding)
         units = self.grid.unit_out.view(5, -1)[:, 0].tolist()
         fraction = 2.0**FRACTION_BITS
         parts = [gate(a) * fraction, gate(b) * v * (2.0**CARRY_BITS / units[2]), c / units[3], skip / units[4]]
-        return instead(torch.cat(parts, dim=-1).double(), value)
+        return instead(torch.cat(parts, dim=-1), value)
 
     def step_on_grid(self, carry: Tensor, gates: Tensor, deployed: DeployedMixer) -> tuple[Tensor, Tensor]:
         """Carry [..., D] and gates [..., 4 D], whole numbers -> drive [..., D] in units and the carry after."""
-        keep, write, read, skip = gates.split(self.width, dim=-1)
+        keep, write, read, skip = gates.double().split(self.width, dim=-1)
         carry = carry.expand_as(keep)
         asked = Gates(*(part.detach().flatten(0, -2).numpy() for part in (keep, write, read, skip)))
         drive, after = deployed.advance(carry.detach().flatten(0, -2).numpy(), asked)
@@ -134,5 +135,5 @@ class Mixer(nn.Module):
         mixed = read * carry + skip * 2.0 ** int(self.grid_skip_shift)
         norm = self.drive_norm
         scaled = mixed / mixed.detach().abs().amax(dim=-1, keepdim=True).clamp_min(1.0)
-        normed = F.layer_norm(scaled, (self.width,), norm.weight.double(), norm.bias.double(), 1e-12)
+        normed = F.layer_norm(scaled, (self.width,), norm.weight.to(mixed.dtype), norm.bias.to(mixed.dtype), 1e-12)
         return instead(normed, exact)

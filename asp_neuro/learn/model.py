@@ -69,11 +69,13 @@ class Sight(NamedTuple):
 
     def at(self, choice: Tensor) -> Tensor:
         """One-hot choice [b, M] -> gates [b, 4 D]."""
-        return (choice.unsqueeze(1) @ self.gates).squeeze(1)
+        if not torch.is_grad_enabled():
+            return self.gates[torch.arange(len(choice)), choice.argmax(dim=1)]
+        return (choice.to(self.gates.dtype).unsqueeze(1) @ self.gates).squeeze(1)
 
     def along(self, choices: Tensor) -> Tensor:
         """One-hot choices [T, b, M] -> gates [T, b, 4 D]."""
-        return (choices.transpose(0, 1) @ self.gates).transpose(0, 1)
+        return (choices.to(self.gates.dtype).transpose(0, 1) @ self.gates).transpose(0, 1)
 
 
 class Deployed(NamedTuple):
@@ -83,6 +85,7 @@ class Deployed(NamedTuple):
     belief: Belief
     policy: DeployedPolicy
     task: Classify
+    folded: list[Folded]  # of the head, without gradients
 
 
 @dataclass
@@ -122,10 +125,18 @@ class Rollout(NamedTuple):
     logits: Tensor  # [T, b, C]
     order: Tensor  # [T, b]
     firing_rate: Tensor  # [L]
-    max_membrane: Tensor  # [L, H] float units
     drives: Tensor  # [T, b, D]
     carries: Tensor  # [T, b, D]
     beliefs: Tensor  # [T, b, H]
+    states: list[State]  # of the head, [T]
+    folded: list[Folded]
+
+    @torch.no_grad()
+    def max_membrane(self) -> Tensor:
+        """[L, H] float units."""
+        layers = zip(*(state.membrane for state in self.states), strict=True)
+        highest = [torch.stack(steps).abs().amax(dim=(0, 1)) for steps in layers]
+        return torch.stack([u / constants.units for u, constants in zip(highest, self.folded, strict=True)])
 
 
 Choose = Callable[[Episode], Tensor]  # -> one-hot choice [b, M]
@@ -247,7 +258,8 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def _deployed(self) -> Deployed:
-        units = self.head.fold()[-1].units.double().cpu().numpy()
+        folded = self.head.fold()
+        units = folded[-1].units.double().cpu().numpy()
         largest = float(self.head.state_limit / units.min())
         belief = Belief(norm_ints(self.belief_norm.weight, self.belief_norm.bias), units, largest)
         task = ClassifySpec(self._readout(), ("",) * self.readout.out_features)
@@ -256,6 +268,7 @@ class Model(nn.Module):
             belief,
             DeployedPolicy(self.policy.spec(self.mask), belief.bound, self.descriptor_bound),
             task.task(belief.bound),
+            folded,
         )
 
     def look(self, batch: Batch) -> Sight:
@@ -267,20 +280,22 @@ class Model(nn.Module):
             sight = Sight(self.mixer.gates(embedding), geometry, first)
             return sight if self.points is None else sight._replace(tokens=F.relu(tokens), embedding=embedding)
         deployed = self._deployed()
-        raw = self.encoder.tokens_on_grid(batch.points, batch.members)
-        embedding = self.encoder.pool_on_grid(raw, batch.lists)
+        rows = self.encoder.rows()
+        raw = self.encoder.tokens_on_grid(batch.points, batch.members, rows)
+        embedding = self.encoder.pool_on_grid(raw, batch.lists, rows)
         outlook = deployed.policy.outlook(descriptors.double().numpy())
         return Sight(
             self.mixer.gates_on_grid(embedding, deployed.mixer),
             instead(geometry.double(), outlook.geometry),
             None if first is None else instead(first.double(), outlook.first),
             deployed,
-            *((None, None) if self.points is None else (self.encoder.activations(raw), embedding)),
+            *((None, None) if self.points is None else (self.encoder.activations(raw, rows), embedding)),
         )
 
     def begin(self, sight: Sight) -> Episode:
         b, m = sight.geometry.shape[:2]
-        folded, state = self.head.fold(), self.head.start(b)
+        known = sight.deployed is not None and not torch.is_grad_enabled()
+        folded, state = sight.deployed.folded if known else self.head.fold(), self.head.start(b)
         carry = sight.geometry.new_zeros(b, self.mixer.width)
         belief = self.belief(state, folded, sight.deployed)
         return Episode(sight, folded, carry, state, belief, sight.geometry.new_zeros(b, m), mask=self.mask)
@@ -295,8 +310,10 @@ class Model(nn.Module):
         """Membranes [..., H] -> beliefs; in deploy mode their values are at hand."""
         if exact is not None and not torch.is_grad_enabled():
             return exact
+        if exact is None:
+            return self.belief_norm(membrane)  # in float units already
         smooth = self.belief_norm((membrane / folded[-1].units).to(self.belief_norm.weight.dtype))
-        return smooth if exact is None else instead(smooth.double(), exact)
+        return instead(smooth.double(), exact)
 
     def logits(self, belief: Tensor, deployed: Deployed | None) -> Tensor:
         """Beliefs [..., H] -> [..., C]."""
@@ -324,14 +341,16 @@ class Model(nn.Module):
         episode.step += 1
 
     @torch.no_grad()
-    def peek(self, episode: Episode) -> Tensor:
-        """Logits [b, M, C] that each chunk would lead to, one step ahead; nothing advances."""
-        b, m = episode.visited.shape
+    def peek(self, episode: Episode, asked: Tensor) -> Tensor:
+        """Logits [n, C] that the n asked chunks ([b, M] bool) would lead to, one step ahead; nothing advances."""
         deployed = episode.sight.deployed
-        drive, _ = self.step(episode.carry.unsqueeze(1), episode.sight.gates, deployed)
-        spread = State(*(tuple(x.repeat_interleave(m, dim=0) for x in layers) for layers in episode.state))
-        after = self.head.step(drive.reshape(b * m, -1), spread, episode.folded)
-        return self.logits(self.belief(after, episode.folded, deployed), deployed).view(b, m, -1)
+        place = asked.flatten().nonzero().squeeze(1)  # among all of the batch
+        cloud = place // asked.shape[1]
+        gates = episode.sight.gates.flatten(0, 1).index_select(0, place)
+        drive, _ = self.step(episode.carry.index_select(0, cloud), gates, deployed)
+        spread = State(*(tuple(x.index_select(0, cloud) for x in layers) for layers in episode.state))
+        after = self.head.step(drive, spread, episode.folded)
+        return self.logits(self.belief(after, episode.folded, deployed), deployed)
 
     def rollout(self, sight: Sight, choose: Choose, n_steps: int) -> Rollout:
         """Play `n_steps` observations with the given rule."""
@@ -345,20 +364,17 @@ class Model(nn.Module):
             states.append(episode.state)
             drives.append(episode.drive)
             carries.append(episode.carry)
-        layers = range(len(episode.folded))
-        rates = [torch.stack([state.spikes[layer] for state in states]).mean() for layer in layers]
-        with torch.no_grad():
-            highest = [torch.stack([s.membrane[k] for s in states]).abs().amax(dim=(0, 1)) for k in layers]
-            highest = [u / constants.units for u, constants in zip(highest, episode.folded, strict=True)]
+        rates = [torch.stack(steps).mean() for steps in zip(*(state.spikes for state in states), strict=True)]
         all_beliefs = torch.stack(beliefs)
         return Rollout(
             self.logits(all_beliefs, sight.deployed),
             torch.stack(order).argmax(dim=2),
             torch.stack(rates),
-            torch.stack(highest),
             torch.stack(drives),
             torch.stack(carries),
             all_beliefs,
+            states,
+            episode.folded,
         )
 
     def again(self, sight: Sight, choices: Tensor, played: Rollout) -> Rollout:
@@ -400,13 +416,23 @@ def oracle(model: Model, labels: Tensor) -> Choose:
     """Rule: the unvisited chunk whose observation makes the true class most likely."""
 
     def choose(episode: Episode) -> Tensor:
-        gain = true_likelihood(model.peek(episode), labels) + episode.visited * VISITED
+        gain = true_likelihood(model, episode, labels)
         return one_hot(gain.argmax(dim=1), episode.visited.shape[1], episode.visited)
 
     return choose
 
 
-def true_likelihood(peeked: Tensor, labels: Tensor) -> Tensor:
-    """Logits [b, M, C] -> log-likelihood of each cloud's true class [b, M]."""
-    index = labels.view(-1, 1, 1).expand(-1, peeked.shape[1], 1)
-    return F.log_softmax(peeked, dim=2).gather(2, index).squeeze(2)
+def true_likelihood(model: Model, episode: Episode, labels: Tensor, among: Tensor | None = None) -> Tensor:
+    """Log-likelihood [b, M] of each cloud's true class after one more chunk; VISITED where that was seen already.
+
+    `among` [b] bool: of other clouds nothing is asked.
+    """
+    asked = episode.visited == 0.0
+    if among is not None:
+        asked &= among[:, None]
+    found = torch.full_like(episode.visited, VISITED)
+    if asked.any():
+        log = F.log_softmax(model.peek(episode, asked), dim=1)
+        own = labels[:, None].expand_as(asked)[asked]  # [n]
+        found.masked_scatter_(asked, log.gather(1, own[:, None]).squeeze(1))
+    return found

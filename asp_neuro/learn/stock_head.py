@@ -20,8 +20,9 @@ from asp_neuro.heads.membrane import LEAK_BITS, LEAK_MAX, WEIGHT_BITS, WEIGHT_MA
 from asp_neuro.heads.spec import STOCK, HeadSpec
 from asp_neuro.heads.stock.layer import THRESHOLD_STEP, StockLayer
 from asp_neuro.heads.stock.membrane import CONSTANT, DRIVE_BITS, TOP, gain_shift
+from asp_neuro.learn.grid import round_through
 from asp_neuro.learn.slayer import clamp
-from asp_neuro.learn.soft_head import State, round_through
+from asp_neuro.learn.soft_head import State
 
 RESET_ROOM = 1.3  # how much a reset may grow after the scales are fixed
 RANGE_ROOM = 1.25  # likewise the range that is proven at export

@@ -39,7 +39,6 @@ from asp_neuro.learn.part_lessons import draw_looks, judge_parts, part_loss, sho
 from asp_neuro.learn.policy import gumbel, sample
 from asp_neuro.learn.rare_parts import emphasis, part_weight
 from asp_neuro.learn.recipe import PartsRecipe, Recipe
-from asp_neuro.model.policy import VISITED
 from asp_neuro.scenes.cloud import Chunking
 from asp_neuro.scenes.image import Gaze
 
@@ -81,6 +80,7 @@ class Run:
     data: str = ""  # fingerprint of what it is trained on
     class_weight: Tensor | None = None  # [C], follows from recipe and data
     part_weight: Tensor | None = None  # [parts], the same
+    averaging: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # each average and what it is of
 
 
 def world() -> tuple[int, int]:
@@ -220,10 +220,16 @@ def draw_mixup(draw: Tensor, share: float) -> Mixup:
 
 def mixed_sight(sight: Sight, mix: Mixup) -> Sight:
     """What a cloud with chunks of its partner would show: chunks stand alone, so theirs is simply taken over."""
-    foreign = mix.foreign > 0.0
-    gates, geometry = (torch.where(foreign[..., None], part[mix.partner], part) for part in sight[:2])
-    first = None if sight.first is None else torch.where(foreign, sight.first[mix.partner], sight.first)
-    return Sight(gates, geometry, first, sight.deployed)
+    cloud, place = mix.foreign.nonzero(as_tuple=True)  # few: a copy of these rows alone, also backward
+    n_places = mix.foreign.shape[1]
+    own, theirs = cloud * n_places + place, mix.partner[cloud] * n_places + place
+
+    def mixed(part: Tensor) -> Tensor:
+        rows = part.flatten(0, 1)
+        return rows.index_copy(0, own, rows.index_select(0, theirs)).view_as(part)
+
+    first = None if sight.first is None else mixed(sight.first)
+    return Sight(mixed(sight.gates), mixed(sight.geometry), first, sight.deployed)
 
 
 class Seen(NamedTuple):
@@ -277,7 +283,7 @@ def batch_loss(
         scores = episode.scores(model.policy, how.detach_belief)
         likelihood = None
         if how.imitation + how.lookahead > 0.0 and episode.step < min(how.imitation_steps, noise.shape[2] - 1):
-            likelihood = true_likelihood(model.peek(episode), batch.labels) + episode.visited * VISITED
+            likelihood = true_likelihood(model, episode, batch.labels, None if mix is None else pure)
         seen.append(Seen(scores, episode.belief, episode.visited, likelihood))
         sampled = sample(scores, gumbel_temperature, gumbel_noise[episode.step])
         return torch.addcmul(random_choice[episode.step].to(scores.dtype), sampled, free.to(scores.dtype))
@@ -429,9 +435,10 @@ def _update(run: Run, loss: Tensor, share: float, number: int) -> float:
         group["lr"] = learning_rate(run.recipe, share) * group["pace"]
     run.optimiser.step()
     if how.ema_decay > 0.0:
-        now = dict(_averaged(run.model))
+        if not run.averaging:  # all of them change in place
+            run.averaging = [(run.average[name], now) for name, now in _averaged(run.model)]
         keep = min(how.ema_decay, 1.0 - 1.0 / (1.0 + share * 1e4))
-        torch._foreach_lerp_([run.average[k] for k in now], list(now.values()), 1.0 - keep)
+        torch._foreach_lerp_(*map(list, zip(*run.averaging)), 1.0 - keep)
     return float(value)
 
 
