@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from asp_neuro.errors import ConfigError, UsageError
 from asp_neuro.learn import checkpoint
@@ -25,16 +26,12 @@ def averaged(paths: Sequence[str | Path]) -> dict[str, Any]:
     for path, other in zip(paths[1:], found[1:]):
         _check_alike(first, other, str(path))
     states = [one["model"] for one in found]
-    mean = {}
-    for key, value in states[0].items():
-        if not is_scale(key):
-            alike = [state[key].double() for state in states]
-            mean[key] = (sum(alike) / len(alike)).to(value.dtype) if value.is_floating_point() else value
-        elif value.is_floating_point():
-            mean[key] = torch.ones_like(value)
-        else:
-            mean[key] = torch.zeros_like(value)
+    mean = {key: _mean([state[key] for state in states]) for key in states[0] if not is_scale(key)}
     return {"recipe": first["recipe"], "classes": first["classes"], "deploy": False, "model": mean, "history": []}
+
+
+def _mean(alike: list[Tensor]) -> Tensor:
+    return torch.stack([one.double() for one in alike]).mean(dim=0).to(alike[0].dtype)
 
 
 def _check_alike(first: dict[str, Any], other: dict[str, Any], name: str) -> None:

@@ -20,9 +20,8 @@ from asp_neuro.studies.tables.reading import Reading, Table, over
 BUDGETS = {4: 0.9062, 8: 0.9064, 16: 0.9061, 32: 0.9058}  # M -> the paper's accuracy
 FULL, FIXED = "full", "fixed"
 POLICY_EPOCHS = 6  # of a policy alone
-FIXED_ORDER = {
-    "train": {"given_order": "fps_order", "random_share": 1.0, "imitation": 0.0, "lookahead": 0.0}
-}  # no loop
+NO_LOOP = {"given_order": "fps_order", "random_share": 1.0, "imitation": 0.0, "lookahead": 0.0}
+FIXED_ORDER = {"train": NO_LOOP}
 WITHOUT = {"mean": 0.8982, "variance": 0.9003, "radius": 0.8974, "norm": 0.8991}  # the paper's "distance to visited"
 
 
