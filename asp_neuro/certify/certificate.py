@@ -80,6 +80,7 @@ class Certificate:
     familiarity_sha256: str | None = plain.later(None)  # accepted is then: crossed, and familiar
     covers: tuple[Covered, ...] = plain.later(())  # conditions beside clouds as they are
     points: int | None = plain.later(None)  # fewest distinct points of a calibration cloud; None: nobody counted
+    patience: int | None = plain.later(None)  # looks at most; None: the whole budget
 
     def __post_init__(self) -> None:
         for name in ("alpha", "delta"):
@@ -169,6 +170,7 @@ def certify(
             for what, one in zip(cover, counts[1:], strict=True)
         ),
         points=fewest,
+        patience=made.patience,
     )
 
 
@@ -234,14 +236,15 @@ def _falls(table: tuple[Row, ...]) -> float:
 
 
 def exit_rule(certificate: Certificate) -> ExitRule:
-    """How to stop under a certificate; nothing certified: the whole budget."""
+    """How to stop under a certificate; nothing certified: the whole budget, or what of it patience allows."""
     if certificate.threshold is None:
-        return ExitRule()
+        return ExitRule(patience=certificate.patience)
     counted = (certificate.points, *(one.points for one in certificate.covers))
     fewest = min((n for n in counted if n), default=None)
+    common: dict[str, Any] = {"certified": True, "fewest": fewest, "patience": certificate.patience}
     if certificate.exit_threshold is None:
-        return ExitRule(certificate.threshold, certified=True, fewest=fewest)
-    return ExitRule(certificate.exit_threshold, certified=True, kappa=certificate.threshold, fewest=fewest)
+        return ExitRule(certificate.threshold, **common)
+    return ExitRule(certificate.exit_threshold, kappa=certificate.threshold, **common)
 
 
 def why_void(
@@ -298,6 +301,8 @@ def _why_not_the_walk(certificate: Certificate, made: Plan) -> str | None:
     thresholds = tuple(row.threshold for row in certificate.table)
     if thresholds != made.grid or (certificate.alpha, certificate.delta) != (made.alpha, made.delta):
         return "the certificate's table does not have the plan's thresholds, alpha and delta"
+    if certificate.patience != made.patience:
+        return f"the certificate has patience {certificate.patience}, its plan {made.patience}"
     if tuple(one.condition for one in certificate.covers) != made.cover:
         return "the certificate does not cover the conditions of its plan"
     counts = np.array([(row.errors, row.accepted) for row in certificate.table])
@@ -320,6 +325,8 @@ def promise(certificate: Certificate) -> str:
     if certificate.exit_threshold is None:
         which = f"answers that stop with a margin above {certificate.threshold:.4f}"
         others = "an answer that spends the budget carries no promise"
+        if certificate.patience is not None:
+            others = f"an answer that has not crossed it after {certificate.patience} looks ends and carries no promise"
     else:
         which = f"answers whose margin at the stop is above {certificate.threshold:.4f}"
         others = "other answers carry no promise"

@@ -52,6 +52,7 @@ class Plan:
     familiarity_sha256: str | None = plain.later(None)  # None: none is asked for
     cover: tuple[Condition, ...] = plain.later(())  # conditions that are tested too, beside clouds as they are
     dropped: tuple[str, ...] = plain.later(())  # conditions that were asked for, and why they are not covered
+    patience: int | None = plain.later(None)  # looks at most; None: the whole budget
 
     def __post_init__(self) -> None:
         for name in ("alpha", "delta"):
@@ -92,11 +93,12 @@ def make_plan(
     known: Familiarity | None = None,
     cover: Mapping[Condition, Recording] | None = None,
     dropped: Sequence[str] = (),
+    patience: int | None = None,
 ) -> Plan:
     """Thresholds and shares from samples that calibrate nothing; refused where n_calibration can certify nothing.
 
     `cover` are copies of the same samples under other conditions: the start is where the hardest of all is likeliest to
-    pass. With `known` only familiar samples are accepted.
+    pass. With `known` only familiar samples are accepted. With `patience` the recordings hold so many looks at most.
     """
     check_levels(alpha, delta)
     if not 1 <= n_grid <= N_GRID_MAX:
@@ -127,6 +129,7 @@ def make_plan(
         familiarity_sha256=None if known is None else known.sha256,
         cover=tuple(cover or {}),
         dropped=tuple(dropped),
+        patience=patience,
     )
     check_enough(n_calibration, made)
     return made

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from asp_neuro import plain
 from asp_neuro.certify.bounds import percent
 from asp_neuro.errors import InputError
 
@@ -23,11 +24,13 @@ class Level:
     alpha: float
     delta: float
     exit_threshold: float | None = None
+    patience: int | None = plain.later(None)
 
     @property
     def text(self) -> str:
         at = "" if self.exit_threshold is None else f" at exit threshold {self.exit_threshold:g}"
-        return f"alpha {percent(self.alpha)} with delta {percent(self.delta)}{at}"
+        looks = "" if self.patience is None else f" and patience {self.patience}"
+        return f"alpha {percent(self.alpha)} with delta {percent(self.delta)}{at}{looks}"
 
 
 @dataclass(frozen=True)

@@ -110,5 +110,5 @@ def _look(
     return Look(
         t, rows, place[rows], None, None, episode.drive.numpy()[rows] * 2.0**model.mixer.drive_bits,
         episode.state.membrane[-1].numpy()[rows], None, episode.belief.numpy()[rows], logits, gap, task.label(logits),
-        crossed, crossed | (t == perceiver.budget),
+        crossed, crossed | (t == rule.most(perceiver.budget)),
     )  # fmt: skip

@@ -80,7 +80,7 @@ class Batch:
         task = self.model.task
         gap = task.pool(margin(logits))
         crossed = rule.crossed(gap)
-        done = crossed if t < self.model.budget else np.ones(len(gap), dtype=bool)
+        done = crossed if t < rule.most(self.model.budget) else np.ones(len(gap), dtype=bool)
         return Look(
             t, self.rows, *choice, drive_int, response.membrane, response.hit, self.belief, logits, gap,
             task.label(logits), crossed, done,

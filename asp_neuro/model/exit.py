@@ -3,7 +3,8 @@
     stop at the first t with Delta_t > tau                                            strict
 
 Delta is the margin (`grid/softmax.py`). An observation that crosses tau as the last one of the budget is a crossing
-like any other.
+like any other. With patience an episode that has crossed nowhere ends after so many looks instead of the whole budget:
+a cloud that is not settled by then seldom is later.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class ExitReason(Enum):
 
     CERTIFIED = ("certified", "The margin crossed the certified threshold: the certificate's promise covers it.")
     THRESHOLD = ("threshold", "The margin crossed a threshold that no valid certificate backs: no promise.")
-    BUDGET = ("budget", "The budget was spent before the margin crossed the threshold: no promise.")
+    BUDGET = ("budget", "The looks allowed were spent before the margin crossed the threshold: no promise.")
     UNFAMILIAR = ("unfamiliar", "The cloud is not like those that the model knows: no promise.")
 
     def __new__(cls, word: str, sentence: str) -> ExitReason:
@@ -55,20 +56,28 @@ def first_crossing(margins: np.ndarray, tau: float) -> np.ndarray:
 class ExitRule:
     """When to stop and what the stop is called.
 
-    `tau` None reads the whole budget; `certified` says whether a certificate stands behind the threshold; `kappa` is
-    J.1's acceptance: the promise is then for the answers whose margin at the stop exceeds it, whatever made them stop.
-    `fewest` is the number of distinct points from which on the promise holds; None: as many as the model was made with.
+    `tau` None reads the whole budget, or what of it `patience` allows; `certified` says whether a certificate stands
+    behind the threshold; `kappa` is J.1's acceptance: the promise is then for the answers whose margin at the stop
+    exceeds it, whatever made them stop. `fewest` is the number of distinct points from which on the promise holds; None:
+    as many as the model was made with.
     """
 
     tau: float | None = None
     certified: bool = False
     kappa: float | None = None
     fewest: int | None = None
+    patience: int | None = None  # looks at most; None: the whole budget
 
     def __post_init__(self) -> None:
+        if self.patience is not None and self.patience < 1:
+            raise UsageError(f"exit: patience {self.patience}, at least one look is needed")
         for name, value in (("tau", self.tau), ("kappa", self.kappa)):
             if value is not None and not 0.0 <= value < 1.0:
                 raise UsageError(f"exit: {name} {value} is outside [0, 1), the range of a margin")
+
+    def most(self, budget: int) -> int:
+        """How many looks an episode may take."""
+        return budget if self.patience is None else min(budget, self.patience)
 
     def crossed(self, margins: np.ndarray) -> np.ndarray:
         """[n] margins after an observation -> [n] whether to stop there."""

@@ -118,7 +118,7 @@ def recomputing(perceiver: Perceiver, scenes: Any, rule: ExitRule) -> Trace:
         gap = model.task.pool(margin(logits))
         labels, margins = np.column_stack([labels, model.task.label(logits)]), np.column_stack([margins, gap])
         crossed = rule.crossed(gap)
-        done = crossed | (order.shape[1] == model.budget)
+        done = crossed | (order.shape[1] == rule.most(model.budget))
         for at in np.flatnonzero(done):
             reason = rule.reason(float(gap[at]), bool(crossed[at]))
             story = [tuple(table[at].tolist()) for table in (order, labels, margins)]

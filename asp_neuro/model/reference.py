@@ -257,8 +257,8 @@ class Network:
 
         return [descriptor([points[p] for p in chosen]) for chosen in distinct], embed
 
-    def episode(self, scene: Chunks | Images, tau: float | None = None) -> Iterator[Seen]:
-        """One scene (a batch of length 1); stops where the margin exceeds tau, or at the end of the budget."""
+    def episode(self, scene: Chunks | Images, tau: float | None = None, most: int | None = None) -> Iterator[Seen]:
+        """One scene (a batch of length 1); stops where the margin exceeds tau, or after the looks that are allowed."""
         if isinstance(self.spec.scene, ImageSpec) and isinstance(scene, Images):
             described, embed = image_places(self.spec.scene, scene.pixels[0].tolist())
         else:
@@ -270,7 +270,7 @@ class Network:
         believed = self.belief(held[-1])
         visited: set[int] = set()
         told = self.told(scene)
-        for t in range(1, self.spec.budget + 1):
+        for t in range(1, (most or self.spec.budget) + 1):
             scores = self.scores(t, believed, described)
             rivals = [m for m in range(len(scores)) if m not in visited or not self.spec.policy.mask]
             place = max(rivals, key=lambda m: scores[m])  # the first of equals

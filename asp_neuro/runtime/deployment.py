@@ -171,13 +171,16 @@ def exit_rule(
         return ExitRule(tau=threshold), f"exit at margin {threshold:g}, as asked; no promise stands behind it"
     found, plan = deployed.certificate, deployed.plan
     if found is None or plan is None or not found.certified:
-        return ExitRule(), "no certificate in the bundle: the whole budget is read"
+        patience = None if found is None else found.patience
+        looks = "the whole budget is" if patience is None else f"{patience} looks are"
+        return ExitRule(patience=patience), f"no certificate in the bundle: {looks} read"
     void = certificates.why_void(found, plan, deployed.sha256, deployed.name, deployed.familiarity)
     rule = certificates.exit_rule(found)
     if void is None:
         return rule, about(deployed.bundle.model.scene.kind, certificates.promise(found))
     if uncertified:
-        return ExitRule(tau=rule.tau), f"the certificate is void ({void}); its threshold is used without a promise"
+        bare = ExitRule(tau=rule.tau, patience=rule.patience)
+        return bare, f"the certificate is void ({void}); its threshold is used without a promise"
     raise InputError(f"the certificate is void: {void}; or run with --uncertified, --threshold or --no-exit")
 
 
@@ -421,11 +424,11 @@ def record(deployed: Deployed, samples: Samples) -> Recording:
     return take(deployed, samples).recording
 
 
-def take(deployed: Deployed, samples: Samples, keep: bool = True) -> Take:
-    """The same, with what familiarity asks for; `keep`: the cut scenes on disk."""
+def take(deployed: Deployed, samples: Samples, keep: bool = True, patience: int | None = None) -> Take:
+    """The same, with what familiarity asks for; `keep`: the cut scenes on disk; `patience`: so many looks at most."""
     check_known(samples.labels)
     perceiver, scenes = deployed.perceiver, deployed.scenes(samples, keep)
-    answers = fast_answers(perceiver, scenes, ExitRule())
+    answers = fast_answers(perceiver, scenes, ExitRule(patience=patience))
     steps = zip(*(a.labels for a in answers), strict=True)  # after each observation, a label of every scene
     right = np.stack([losses(perceiver.model.task, step, samples.labels) == 0 for step in steps])
     return takes.take(answers, right, scenes, deployed.bundle.model)
@@ -452,9 +455,10 @@ def certify(
     exit_threshold: float | None = None,
     unfamiliar: float | None = familiarity.LEVEL,
     cover: Sequence[str] = (),
+    patience: int | None = None,
 ) -> Certification:
     """The same at one level."""
-    return certify_all(deployed, data, up, (alpha,), delta, exit_threshold, unfamiliar, cover)[0]
+    return certify_all(deployed, data, up, (alpha,), delta, exit_threshold, unfamiliar, cover, patience)[0]
 
 
 def certify_all(
@@ -466,6 +470,7 @@ def certify_all(
     exit_threshold: float | None = None,
     unfamiliar: float | None = familiarity.LEVEL,
     cover: Sequence[str] = (),
+    patience: int | None = None,
     compare: bool = False,
 ) -> list[Certification]:
     """Plan on validation, test on calibration, once, at several levels that share delta. Nothing is stored here.
@@ -475,10 +480,14 @@ def certify_all(
     A model that was trained on the validation clouds too (`data.also`) is planned for on a quarter of the calibration
     clouds, and tested on the others. With `exit_threshold` the exit stays there and what is certified is the acceptance
     of J.1: the margin at the stop. `unfamiliar` is the share of clouds like these that may be called so (None: no cloud
-    is), `cover` names conditions that the promise shall cover too.
+    is), `cover` names conditions that the promise shall cover too. With `patience` an answer that has not crossed after
+    so many looks ends there.
     """
     for alpha in alphas:
         certificates.check_levels(alpha, delta)
+    budget = deployed.bundle.model.budget
+    if patience is not None and not 1 <= patience <= budget:
+        raise UsageError(f"--patience {patience}: this model takes 1 to {budget} looks")
     trained = deployed.bundle.recipe.get("data", {}).get("also", [])
     if "calibration" in trained:
         raise InputError(
@@ -488,12 +497,13 @@ def certify_all(
     splits = {name: clouds_of(deployed, data, name, up, None) for name in ("train", "validation", "calibration")}
     each = delta / len(alphas)
     if not compare:
-        _refuse_again(deployed, splits["calibration"], [Level(alpha, each, exit_threshold) for alpha in alphas])
+        asked = [Level(alpha, each, exit_threshold, patience) for alpha in alphas]
+        _refuse_again(deployed, splits["calibration"], asked)
     known = _trained_alike(deployed, splits["calibration"])
     if known is not None:
         say(f"warning: {known}")
     pilot = "validation" in trained
-    how: tuple[Any, ...] = (each, exit_threshold, pilot, unfamiliar, cover)
+    how: tuple[Any, ...] = (each, exit_threshold, pilot, unfamiliar, cover, patience)
     return [replace(certify_on(deployed, splits, alpha, *how), alike=known) for alpha in alphas]
 
 
@@ -503,7 +513,7 @@ def _refuse_again(deployed: Deployed, calibration: Samples, levels: list[Level])
     refuse_again(used, calibration.hashes(), levels)
     own = found is not None and found.model_sha256 == deployed.sha256
     if not used and found is not None and own and found.data_sha256 == calibration.sha256():
-        before = Level(found.alpha, found.delta, found.exit_threshold)
+        before = Level(found.alpha, found.delta, found.exit_threshold, found.patience)
         if set(levels) - {before}:
             raise InputError(again(len(calibration.names), len(calibration.names), [before], levels))
 
@@ -525,6 +535,7 @@ def certify_on(
     pilot: bool = False,
     unfamiliar: float | None = familiarity.LEVEL,
     cover: Sequence[str] = (),
+    patience: int | None = None,
 ) -> Certification:
     """The same on given splits: train, validation, calibration. `pilot`: a quarter of the calibration split plans.
 
@@ -544,7 +555,8 @@ def certify_on(
         for what in (takes.CLEAN, *which):
             if what != takes.CLEAN:
                 say(f"{split}: {what.name}")
-            found[what] = take(deployed, takes.copies(splits[split], what, split), keep=what == takes.CLEAN)
+            copies = takes.copies(splits[split], what, split)
+            found[what] = take(deployed, copies, keep=what == takes.CLEAN, patience=patience)
         return found
 
     n, source, testing = len(splits["calibration"].names), "calibration" if pilot else "validation", None
@@ -554,7 +566,7 @@ def certify_on(
         testing = {what: one.subset(rest) for what, one in planning.items()}
         planning = {what: one.subset(first) for what, one in planning.items()}
         n = len(rest)
-    made, known = _planned(deployed, splits, planning, alpha, delta, n, exit_threshold, unfamiliar, source)
+    made, known = _planned(deployed, splits, planning, alpha, delta, n, exit_threshold, unfamiliar, source, patience)
     testing = testing or taken("calibration", made.cover)
     judged = {
         what: testing[what].judged(known, len(spec.classes), exit_threshold) for what in (takes.CLEAN, *made.cover)
@@ -586,6 +598,7 @@ def _planned(
     exit_threshold: float | None,
     unfamiliar: float | None,
     source: str,
+    patience: int | None,
 ) -> tuple[Plan, Familiarity | None]:
     """What is frozen before the clouds that test are looked at: conditions, familiarity, plan; n clouds will test."""
     spec = deployed.bundle.model
@@ -621,6 +634,7 @@ def _planned(
         known=known,
         cover=judged,
         dropped=dropped,
+        patience=patience,
         **about,
     )
     return made, known
@@ -658,7 +672,7 @@ def store(
     `tried` are all certifications of the call, of which `found` is the one that is stored.
     """
     made = [one.certificate for one in tried or (found,)]
-    levels = [Level(one.alpha, one.delta, one.exit_threshold) for one in made]
+    levels = [Level(one.alpha, one.delta, one.exit_threshold, one.patience) for one in made]
     origin = replace(deployed.origin, used=with_use(deployed.origin.used, found.clouds, levels))
     noted = replace(deployed.bundle, origin=plain.of(origin))
     known = None if found.familiarity is None else found.familiarity.to_dict()

@@ -244,8 +244,9 @@ def measure(perceiver: Perceiver, parts: Iterable[Any], rule: ExitRule, source: 
         raise InputError("energy: no clouds to run")
     work, work_fixed, margin = (np.concatenate(found, axis=-1) for found in (learned, fixed, margins))
     n_steps, n_clouds = margin.shape
-    crossing = np.full(n_clouds, NEVER) if rule.tau is None else first_crossing(margin, rule.tau)
-    stops = np.where(crossing == NEVER, n_steps, crossing + 1)  # [n]
+    most = rule.most(n_steps)
+    crossing = np.full(n_clouds, NEVER) if rule.tau is None else first_crossing(margin[:most], rule.tau)
+    stops = np.where(crossing == NEVER, most, crossing + 1)  # [n]
     taken = np.arange(n_steps)[:, None] < stops  # [T, n]
     return Usage(
         source=source,

@@ -28,17 +28,18 @@ def why_not(model: ModelSpec) -> str | None:
 def episodes(perceiver: Perceiver, scenes: Any, rule: ExitRule) -> list[list[Seen]]:
     """What each scene leaves, observation by observation."""
     network = Network(perceiver.spec)
-    return [list(network.episode(scenes[i : i + 1], rule.tau)) for i in range(len(scenes))]
+    most = rule.most(perceiver.budget)
+    return [list(network.episode(scenes[i : i + 1], rule.tau, most)) for i in range(len(scenes))]
 
 
-def looks(played: list[list[Seen]], budget: int) -> list[Look]:
+def looks(played: list[list[Seen]], most: int) -> list[Look]:
     """The same as the host leaves it: a look for all scenes under way."""
     found = []
     for t in range(1, 1 + max(map(len, played))):
         rows = np.array([row for row, seen in enumerate(played) if len(seen) >= t])
         here = [played[row][t - 1] for row in rows]
         place, scores, drive, membrane, belief, logits, gap, _, label, crossed = map(np.array, zip(*here))
-        done = crossed | (t == budget)
+        done = crossed | (t == most)
         found.append(
             Look(t, rows, place, scores, None, drive, membrane, None, belief / 2.0**24, logits, gap / 2.0**30,
                  label, crossed, done)
@@ -55,7 +56,8 @@ def integer_answers(
 ) -> list[Answer]:
     played = episodes(perceiver, scenes, rule)
     told = []
-    for seen, answer in zip(played, answers(looks(played, perceiver.budget), perceiver.model.task, rule)):
+    most = rule.most(perceiver.budget)
+    for seen, answer in zip(played, answers(looks(played, most), perceiver.model.task, rule)):
         shares = np.array(seen[-1].probabilities) / 2.0**30
         told.append(dataclasses.replace(answer, probabilities=shares, probability=float(shares[answer.label])))
         if on_answer is not None:

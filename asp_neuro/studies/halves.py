@@ -176,7 +176,8 @@ def recorded(deployed: Deployed, samples: Any, made: Plan, known: Familiarity | 
     for what in (takes.CLEAN, *made.cover):
         if what != takes.CLEAN:
             say(f"under {what.name}")
-        one = deployment.take(deployed, takes.copies(samples, what, "calibration"), keep=what == takes.CLEAN)
+        copies = takes.copies(samples, what, "calibration")
+        one = deployment.take(deployed, copies, keep=what == takes.CLEAN, patience=made.patience)
         told.append(one.judged(known, n_classes, made.exit_threshold))
     return told
 

@@ -123,6 +123,11 @@ def alphas(text: str) -> tuple[float, ...]:
 
 def familiarity_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--patience", type=int, metavar="K",
+        help="an answer that has not crossed the threshold after K looks ends there, without a promise (default: the "
+        "whole budget)",
+    )  # fmt: skip
+    parser.add_argument(
         "--unfamiliar", type=unfamiliar_share, default=0.01, metavar="S",
         help="largest share of clouds like the known ones that may be called unfamiliar (default 0.01; 0: none is)",
     )  # fmt: skip

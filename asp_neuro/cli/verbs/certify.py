@@ -133,7 +133,7 @@ def certify(args: argparse.Namespace) -> Result:
     paper = args.rule == "paper"
     tried = deployment.certify_all(
         deployed, args.data, args.up, args.alpha, args.delta, args.exit_threshold, args.unfamiliar or None, args.cover,
-        compare=paper,
+        args.patience, compare=paper,
     )  # fmt: skip
     made = chosen(tried)
     plan, found = made.plan, made.certificate
@@ -182,8 +182,9 @@ def _certify_parts(args: argparse.Namespace, deployed: Any) -> Result:
     """Both promises about points, on the calibration split."""
     from asp_neuro.runtime import deployment, parts
 
-    if args.cover or args.rule == "paper" or args.curve is not None or len(args.alpha) > 1:
-        raise UsageError("--cover, --rule, --curve and several --alpha are for models that answer with a class")
+    if args.cover or args.rule == "paper" or args.curve is not None or args.patience or len(args.alpha) > 1:
+        words = "--cover, --rule, --curve, --patience and several --alpha"
+        raise UsageError(f"{words} are for models that answer with a class")
     place = deployment.certified_place(deployed, args.out)
     found = parts.certify(deployed, args.data, args.up, args.alpha[0], args.delta, exit_threshold=args.exit_threshold)
     parts.store(deployed, found, place)

@@ -112,7 +112,15 @@ def _certify(deployed: Any, args: argparse.Namespace) -> tuple[dict[str, Any] | 
         return _certify_parts(deployed, args)
     try:
         tried = deployment.certify_all(
-            deployed, args.data, args.up, args.alpha, args.delta, None, args.unfamiliar or None, args.cover
+            deployed,
+            args.data,
+            args.up,
+            args.alpha,
+            args.delta,
+            None,
+            args.unfamiliar or None,
+            args.cover,
+            args.patience,
         )
     except AspError as error:
         say(f"warning: no new certificate: {error}")

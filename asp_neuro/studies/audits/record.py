@@ -113,8 +113,9 @@ class Exits:
         return np.asarray(values[self.step, np.arange(len(self.step))])
 
 
-def exits(margins: np.ndarray, tau: float) -> Exits:
+def exits(margins: np.ndarray, tau: float, patience: int | None = None) -> Exits:
     """Margins [T, n] -> stops."""
+    margins = margins[:patience]
     crossing = first_crossing(margins, tau)
     return Exits(tau, np.where(crossing == NEVER, len(margins) - 1, crossing), crossing != NEVER)
 

@@ -25,7 +25,7 @@ from asp_neuro.runtime import deployment, neurobench, parts
 from asp_neuro.runtime.part_samples import PartSamples, labelled_parts
 from asp_neuro.scenes.cloud import Chunks
 from asp_neuro.studies.audits import choice, classes, exactness, host, information, points, selective, stopping
-from asp_neuro.studies.audits.record import BATCH, Record, early, exits, record
+from asp_neuro.studies.audits.record import BATCH, Exits, Record, early, exits, record
 from asp_neuro.studies.audits.row import FAILS, HOLDS, UNCLEAR, Row, text
 from asp_neuro.studies.deployed import oracle_orders
 from asp_neuro.studies.subjects import Origin, clouds_of, demand_alike
@@ -46,8 +46,17 @@ class Audited:
     alpha: float
     delta: float
     exit: str  # a sentence
+    patience: int | None = None  # of the exit
     others: tuple[Perceiver, ...] = ()  # trainings of the same recipe with other seeds
     deployed: deployment.Deployed | None = None  # None: a checkpoint
+
+    @property
+    def rule(self) -> ExitRule:
+        return ExitRule(tau=self.tau, patience=self.patience)
+
+    def stops(self, margins: np.ndarray) -> Exits:
+        """Where the exit stops each scene, from margins [T, n]."""
+        return exits(margins, self.tau, self.patience)
 
 
 def with_others(audited: Audited, names: Sequence[str | Path]) -> Audited:
@@ -69,7 +78,7 @@ def opened(name: str | Path | None, threshold: float | None = None) -> Audited:
     levels = (0.05, 0.05) if found is None else (found.alpha, found.delta)
     tau, sentence = _threshold(rule.tau, sentence)
     return Audited(
-        deployed.name, deployed.perceiver, origin, deployed.sha256, tau, *levels, sentence, deployed=deployed
+        deployed.name, deployed.perceiver, origin, deployed.sha256, tau, *levels, sentence, rule.patience, (), deployed
     )
 
 
@@ -116,7 +125,7 @@ def run(
         "rows": [dataclasses.asdict(row) for row in rows],
         "left_out": left_out(audited.perceiver, rows, audited.deployed),
         **{verdict: verdicts.count(verdict) for verdict in (HOLDS, FAILS, UNCLEAR)},
-        "neurobench": neurobench.metrics(audited.perceiver, batches, ExitRule(tau=audited.tau)),
+        "neurobench": neurobench.metrics(audited.perceiver, batches, audited.rule),
         "cpu_seconds": time.process_time() - began,
     }
 
@@ -192,7 +201,7 @@ def rows_of(audited: Audited, scenes: Any, truth: np.ndarray, seed: int = 0) -> 
         rows += _information(audited, scenes, learned, rivals, seed)
     rows += _host(perceiver, scenes, learned, seed)
     if one_class:
-        stop = exits(learned.margins, audited.tau)
+        stop = audited.stops(learned.margins)
         rows.append(classes.difficulty(learned.right, truth, stop, learned.n_classes, seed))
         rows.append(classes.separation(learned.belief, truth, seed))
     return rows
@@ -206,7 +215,7 @@ def _both_forms(perceiver: Perceiver, scenes: Any) -> Iterator[tuple[prefix.Trac
 
 def _stopping(learned: Record, audited: Audited, seed: int) -> list[Row]:
     margins, solvable = learned.margins, learned.score[-1] >= 1.0 - audited.alpha  # one target: right
-    stop = exits(margins, audited.tau)
+    stop = audited.stops(margins)
     return [
         stopping.drift(margins, solvable, stop),
         stopping.law(margins, solvable, stop, seed),
@@ -222,7 +231,7 @@ def _promises(learned: Record, audited: Audited, seed: int) -> list[Row]:
     return [
         selective.risk(recording, selective.ours, "planned walk (ours)", *levels, seed=seed),
         selective.risk(recording, selective.papers, "the paper's rule", *levels, seed=seed),
-        *selective.calibration(learned.probabilities, learned.truth, exits(learned.margins, audited.tau), seed),
+        *selective.calibration(learned.probabilities, learned.truth, audited.stops(learned.margins), seed),
     ]
 
 
@@ -231,7 +240,7 @@ def _choices(audited: Audited, scenes: Any, learned: Record, seed: int) -> list[
     if spec.policy.mask:
         unmasked = Perceiver(dataclasses.replace(spec, policy=dataclasses.replace(spec.policy, mask=False)))
         free = record(unmasked, scenes, learned.truth, label="without the mask")
-        stops = exits(learned.margins, audited.tau), exits(free.margins, audited.tau)
+        stops = audited.stops(learned.margins), audited.stops(free.margins)
         rows += [choice.masked(learned.place), choice.unmasked(free.place, spec.scene.n_places)]
         rows += choice.dissociation((learned.score, free.score), stops)
     if learned.scores is not None and learned.free is not None:

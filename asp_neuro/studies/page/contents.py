@@ -87,8 +87,8 @@ class Contents:
 def stops_of(margins: np.ndarray, rule: ExitRule) -> Exits:
     """Where the rule stops each scene, margins [T, n]; without a threshold at the budget's end."""
     if rule.tau is not None:
-        return exits(margins, rule.tau)
-    n_steps, n = margins.shape
+        return exits(margins, rule.tau, rule.patience)
+    n_steps, n = margins[: rule.patience].shape
     return Exits(1.0, np.full(n, n_steps - 1), np.zeros(n, dtype=bool))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from asp_neuro.model.perceiver import Perceiver
 from asp_neuro.model.rules import fps_orders
-from asp_neuro.studies.audits.record import Exits, Record, exits, record
+from asp_neuro.studies.audits.record import Exits, Record, record
 from asp_neuro.studies.audits.run import Audited, opened, samples_of
 from asp_neuro.studies.comparison import spread
 from asp_neuro.studies.subjects import demand_alike
@@ -67,7 +67,7 @@ def _read(one: Audited, scenes: Any, truth: np.ndarray, order: str) -> Reading:
     if order == "fps_order":
         fixed = fps_orders(len(truth), perceiver.spec.scene.n_places)[:, : perceiver.budget]
     seen = record(perceiver, scenes, truth, fixed, f"{one.name}, {order}")
-    return Reading(one.name, one.origin.seed, perceiver, scenes, seen, exits(seen.margins, one.tau))
+    return Reading(one.name, one.origin.seed, perceiver, scenes, seen, one.stops(seen.margins))
 
 
 def over(values: Sequence[float] | np.ndarray) -> tuple[float, float | None]:
