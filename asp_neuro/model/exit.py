@@ -58,8 +58,8 @@ class ExitRule:
 
     `tau` None reads the whole budget, or what of it `patience` allows; `certified` says whether a certificate stands
     behind the threshold; `kappa` is J.1's acceptance: the promise is then for the answers whose margin at the stop
-    exceeds it, whatever made them stop. `fewest` is the number of distinct points from which on the promise holds; None:
-    as many as the model was made with.
+    exceeds it, whatever made them stop. `fewest` is the number of distinct points from which on the promise holds;
+    None: as many as the model was made with.
     """
 
     tau: float | None = None
