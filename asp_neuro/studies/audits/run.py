@@ -46,9 +46,9 @@ class Audited:
     alpha: float
     delta: float
     exit: str  # a sentence
-    patience: int | None = None  # of the exit
     others: tuple[Perceiver, ...] = ()  # trainings of the same recipe with other seeds
     deployed: deployment.Deployed | None = None  # None: a checkpoint
+    patience: int | None = None  # of the exit
 
     @property
     def rule(self) -> ExitRule:
@@ -78,7 +78,7 @@ def opened(name: str | Path | None, threshold: float | None = None) -> Audited:
     levels = (0.05, 0.05) if found is None else (found.alpha, found.delta)
     tau, sentence = _threshold(rule.tau, sentence)
     return Audited(
-        deployed.name, deployed.perceiver, origin, deployed.sha256, tau, *levels, sentence, rule.patience, (), deployed
+        deployed.name, deployed.perceiver, origin, deployed.sha256, tau, *levels, sentence, (), deployed, rule.patience
     )
 
 

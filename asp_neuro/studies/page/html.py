@@ -157,8 +157,10 @@ def _exits(found: Contents) -> str:
         "looks at the exit", f"share of the {found.thing}s", (0.5, found.budget + 0.5), (0.0, float(shares.max()))
     )
     spent = float((~found.stops.crossed).mean())
-    note = f"{100.0 * spent:.1f} % spend the whole budget (the last bar has them)."
-    return _section("When it stops", f"{bars(axes, shares.tolist(), found.budget - 1)}<p class=small>{note}</p>")
+    last = found.rule.most(found.budget)
+    how = "spend the whole budget" if last == found.budget else f"have not crossed after {last} looks and end there"
+    note = f"{100.0 * spent:.1f} % {how} (the last bar has them)."
+    return _section("When it stops", f"{bars(axes, shares.tolist(), last - 1)}<p class=small>{note}</p>")
 
 
 def _promise(found: Contents) -> str:
