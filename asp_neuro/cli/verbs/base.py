@@ -123,7 +123,7 @@ def alphas(text: str) -> tuple[float, ...]:
 
 def familiarity_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--patience", type=int, metavar="K",
+        "--patience", type=whole(1), metavar="K",
         help="an answer that has not crossed the threshold after K looks ends there, without a promise (default: the "
         "whole budget)",
     )  # fmt: skip
