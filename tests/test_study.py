@@ -237,7 +237,8 @@ def test_averaged_logits_are_another_way_to_answer(studied, tmp_path):
         (("order", "absent.pt"), "missing", "'absent.pt' is neither a checkpoint file nor a known name"),
         (("order", "compact", "--ablations"), "usage", "--ablations is for training"),
         (("order", "compact", "compact"), "usage", "have the same seed 0"),
-        (("order", "compact", "modelnet10"), "usage", "have the same seed"),
+        (("order", "compact", "modelnet40"), "usage", "have the same seed"),
+        (("order", "compact", "modelnet10"), "usage", "differ in more than the seed"),
     ],
 )
 def test_bad_words_are_refused(cli, tmp_path, monkeypatch, words, kind, message):
