@@ -485,9 +485,7 @@ def certify_all(
     """
     for alpha in alphas:
         certificates.check_levels(alpha, delta)
-    budget = deployed.bundle.model.budget
-    if patience is not None and not 1 <= patience <= budget:
-        raise UsageError(f"--patience {patience}: this model takes 1 to {budget} looks")
+    check_patience(patience, deployed.bundle.model.budget)
     trained = deployed.bundle.recipe.get("data", {}).get("also", [])
     if "calibration" in trained:
         raise InputError(
@@ -505,6 +503,11 @@ def certify_all(
     pilot = "validation" in trained
     how: tuple[Any, ...] = (each, exit_threshold, pilot, unfamiliar, cover, patience)
     return [replace(certify_on(deployed, splits, alpha, *how), alike=known) for alpha in alphas]
+
+
+def check_patience(patience: int | None, budget: int) -> None:
+    if patience is not None and not 1 <= patience <= budget:
+        raise UsageError(f"--patience {patience}: this model takes 1 to {budget} looks")
 
 
 def _refuse_again(deployed: Deployed, calibration: Samples, levels: list[Level]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +164,13 @@ def certify(args: argparse.Namespace) -> Result:
     return Result({**report, "out": str(place)}, "\n".join(lines), exit_code=0 if found.certified else 1)
 
 
+def demand_class(words: Mapping[str, Any]) -> None:
+    """Refuse words that were given, for a model that labels points."""
+    given = ", ".join(word for word, value in words.items() if value)
+    if given:
+        raise UsageError(f"{given}: for models that answer with a class; this one labels points")
+
+
 def parts_report(found: Any) -> dict[str, Any]:
     """The keys of `certify --json` for a bundle of parts."""
     return {
@@ -182,9 +189,10 @@ def _certify_parts(args: argparse.Namespace, deployed: Any) -> Result:
     """Both promises about points, on the calibration split."""
     from asp_neuro.runtime import deployment, parts
 
-    if args.cover or args.rule == "paper" or args.curve is not None or args.patience or len(args.alpha) > 1:
-        words = "--cover, --rule, --curve, --patience and several --alpha"
-        raise UsageError(f"{words} are for models that answer with a class")
+    demand_class({
+        "--cover": args.cover, "--rule": args.rule == "paper", "--curve": args.curve is not None,
+        "--patience": args.patience, "several --alpha": len(args.alpha) > 1,
+    })  # fmt: skip
     place = deployment.certified_place(deployed, args.out)
     found = parts.certify(deployed, args.data, args.up, args.alpha[0], args.delta, exit_threshold=args.exit_threshold)
     parts.store(deployed, found, place)

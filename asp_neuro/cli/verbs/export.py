@@ -9,7 +9,7 @@ from typing import Any
 
 from asp_neuro import plain
 from asp_neuro.cli.verbs.base import Result, data_arguments, familiarity_arguments, level_arguments, out_file
-from asp_neuro.cli.verbs.certify import chosen, cover_lines, levels_report, promises, size_advice
+from asp_neuro.cli.verbs.certify import chosen, cover_lines, demand_class, levels_report, promises, size_advice
 from asp_neuro.errors import AspError, CheckFailed, UsageError
 from asp_neuro.report import about, say
 
@@ -34,11 +34,15 @@ def export(args: argparse.Namespace) -> Result:
         demand("nir", "--nir")
     from asp_neuro import bundle as bundles
     from asp_neuro.learn import exporter as export
+    from asp_neuro.model.points import is_dense
     from asp_neuro.runtime import deployment, hardware
 
     _demand_checkpoint(args.checkpoint)
     hw = hardware.chip(args.hw)
     made = export.export(args.checkpoint, args.data, args.up, args.steps)
+    if is_dense(made.bundle.model):
+        demand_class({"--cover": args.cover, "--patience": args.patience, "several --alpha": len(args.alpha) > 1})
+    deployment.check_patience(args.patience, made.bundle.model.budget)
     fit = hardware.check(made.bundle.head, made.bundle.model.mixer, hw)
     if not fit.fits:
         raise CheckFailed(f"this head does not fit {args.hw}; nothing was written.\n{fit.text()}")
